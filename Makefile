@@ -1,0 +1,39 @@
+# Everything a contributor types. `make test` sets up all it needs on a fresh machine.
+PYTHON := .venv/bin/python
+SOURCES := orchestrator images tests
+
+.PHONY: setup fmt lint unit test test-long lock up down
+
+setup: ## Docker, the virtual environment, the browser that tests drive
+	tests/setup.sh
+
+fmt: ## rewrite code in the one format
+	$(PYTHON) -m ruff format $(SOURCES)
+	$(PYTHON) -m ruff check --fix $(SOURCES)
+
+lint: ## types, style, import rules, shell scripts, Dockerfiles
+	$(PYTHON) -m ruff format --check $(SOURCES)
+	$(PYTHON) -m ruff check $(SOURCES)
+	$(PYTHON) -m mypy
+	$(PYTHON) -m mypy --python-version 3.13
+	PYTHONPATH=.:images/wire/src:images/downloader/src:images/gateway/src:images/inference/llamacpp/src:images/webui/src .venv/bin/lint-imports
+	.venv/bin/shellcheck $$(git ls-files '*.sh') .ci/run images/base/pip-install images/base/install-packages
+	.venv/bin/hadolint $$(git ls-files '*Dockerfile')
+
+unit: ## what needs no Docker, in seconds
+	$(PYTHON) -m pytest -m "not e2e and not long"
+
+test: setup lint ## what CI runs: one real case per mechanism
+	$(PYTHON) -m pytest -m "not long"
+
+test-long: setup lint ## every scenario
+	$(PYTHON) -m pytest
+
+lock: ## resolve every lock anew, for all supported Pythons; no index address in any of them
+	tests/lock.sh
+
+up:
+	python3 -m orchestrator up
+
+down:
+	python3 -m orchestrator down

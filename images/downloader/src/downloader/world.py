@@ -1,0 +1,12 @@
+"""The outside that time and words go through: given to the job, so that a test can be the outside."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+    say: Callable[[str], None]
+    beat: Callable[[], None]

@@ -1,0 +1,482 @@
+"""Publishing from a folder: what is kept, checked, fetched, refused, and what the receipt then says."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+import pytest
+
+from downloader import copying
+from downloader.errors import ConfigurationInvalid, NotDelivered, VerificationFailed
+from downloader.sources import FolderSource, Reader
+from downloader.world import World
+from wire import Lock, LockedFile, discrepancies, read_receipt, stat_files
+
+Run = Callable[..., None]
+
+# FIPS 180-2, appendix B.1: SHA-256 of "abc".
+ABC_SHA256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def is_proven(lock: Lock, folder: Path) -> bool:
+    return not list(discrepancies(lock, read_receipt(folder), stat_files(folder, lock)))
+
+
+def leftovers(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.part"))
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def same_content(lock: Lock, one: Path, other: Path) -> bool:
+    return all(
+        (one / file.path).read_bytes() == (other / file.path).read_bytes() for file in lock.files
+    )
+
+
+def test_every_locked_file_is_copied_and_proven(
+    run: Run, lock: Lock, source_dir: Path, published: Path
+) -> None:
+    run()
+
+    assert same_content(lock, source_dir, published)
+    assert is_proven(lock, published)
+    assert leftovers(published) == []
+
+
+def test_the_published_hash_of_abc_is_accepted(run: Run, weights_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "abc.txt").write_bytes(b"abc")
+    lock = Lock(
+        repo="owner/model",
+        revision="0" * 40,
+        files=(LockedFile(path="abc.txt", size_bytes=3, sha256=ABC_SHA256),),
+    )
+
+    run(lock, FolderSource(tmp_path))
+
+    assert is_proven(lock, weights_dir / lock.folder)
+
+
+def test_a_file_of_many_chunks_arrives_whole(
+    run: Run, lock: Lock, source_dir: Path, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "CHUNK_BYTES", 7)
+
+    run()
+
+    assert same_content(lock, source_dir, published)
+
+
+def test_one_flipped_byte_is_refused_with_both_hashes_and_no_receipt(
+    run: Run, lock: Lock, lock_of: Callable[[Path], Lock], source_dir: Path, published: Path
+) -> None:
+    flip_a_byte(source_dir / "Q4" / "two.gguf")
+    expected, found = (
+        next(file.sha256 for file in each.files if file.path == "Q4/two.gguf")
+        for each in (lock, lock_of(source_dir))
+    )
+
+    with pytest.raises(VerificationFailed) as refusal:
+        run()
+
+    assert refusal.value.exit_code == 6
+    assert refusal.value.why == (f"Q4/two.gguf: expected sha256 {expected}, found {found}",)
+    assert read_receipt(published) is None
+    assert not (published / "Q4" / "two.gguf").exists()
+    assert leftovers(published) == []
+
+
+def test_all_wrong_files_are_named_in_one_run_and_the_right_ones_are_kept(
+    run: Run, source_dir: Path, published: Path
+) -> None:
+    flip_a_byte(source_dir / "Q4" / "one.gguf")
+    os.truncate(source_dir / "Q4" / "two.gguf", 12999)
+
+    with pytest.raises(VerificationFailed) as refusal:
+        run()
+
+    why = "\n".join(refusal.value.why)
+    assert "Q4/one.gguf: expected sha256" in why
+    assert "Q4/two.gguf: expected 13000 bytes, found 12999" in why
+    assert (published / "empty.txt").exists()
+
+
+def test_every_missing_file_is_named_before_anything_is_copied(
+    run: Run, source_dir: Path, published: Path
+) -> None:
+    (source_dir / "Q4" / "one.gguf").unlink()
+    (source_dir / "empty.txt").unlink()
+
+    with pytest.raises(NotDelivered) as refusal:
+        run()
+
+    why = "\n".join(refusal.value.why)
+    assert refusal.value.exit_code == 5
+    assert f"{source_dir}/Q4/one.gguf (SOURCE_DIR is {source_dir})" in why
+    assert f"{source_dir}/empty.txt (SOURCE_DIR is {source_dir})" in why
+    assert not (published / "Q4" / "two.gguf").exists()
+
+
+def test_a_second_run_needs_no_source_and_says_so_in_one_line(
+    run: Run, source_dir: Path, said: list[str]
+) -> None:
+    run()
+    shutil.rmtree(source_dir)
+    said.clear()
+
+    run()
+
+    assert said == ["already proven: 3 files, 25000 bytes"]
+
+
+def test_a_second_run_reads_no_weights(run: Run, published: Path, said: list[str]) -> None:
+    run()
+    shard = published / "Q4" / "one.gguf"
+    before = shard.stat()
+    flip_a_byte(shard)
+    os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns))
+    said.clear()
+
+    run()
+
+    assert said == ["already proven: 3 files, 25000 bytes"]
+
+
+def test_a_touched_file_is_hashed_in_place_and_not_copied(
+    run: Run, lock: Lock, source_dir: Path, published: Path, said: list[str]
+) -> None:
+    run()
+    shutil.rmtree(source_dir)
+    shard = published / "Q4" / "one.gguf"
+    inode = shard.stat().st_ino
+    os.utime(shard, ns=(1, 1))
+
+    run()
+
+    assert said[-1].endswith("(2 kept, 1 checked in place, 0 fetched)")
+    assert shard.stat().st_ino == inode
+    assert is_proven(lock, published)
+
+
+def test_files_already_in_place_without_a_receipt_are_adopted(
+    run: Run, lock: Lock, source_dir: Path, published: Path, said: list[str]
+) -> None:
+    shutil.copytree(source_dir, published)
+    shutil.rmtree(source_dir)
+
+    run()
+
+    assert said[-1].endswith("(0 kept, 3 checked in place, 0 fetched)")
+    assert is_proven(lock, published)
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, lambda path: os.truncate(path, 5)])
+def test_a_wrong_file_in_place_is_replaced(
+    damage: Callable[[Path], None], run: Run, lock: Lock, source_dir: Path, published: Path
+) -> None:
+    shutil.copytree(source_dir, published)
+    damage(published / "Q4" / "one.gguf")
+
+    run()
+
+    assert same_content(lock, source_dir, published)
+    assert is_proven(lock, published)
+
+
+def test_what_was_wrong_in_place_is_said(
+    run: Run, lock: Lock, source_dir: Path, published: Path, said: list[str]
+) -> None:
+    shutil.copytree(source_dir, published)
+    flip_a_byte(published / "Q4" / "one.gguf")
+    os.truncate(published / "Q4" / "two.gguf", 5)
+
+    run()
+
+    wrong = [line for line in said if line.startswith("wrong on this disk, will be fetched anew: ")]
+    assert wrong[0].endswith("Q4/two.gguf: expected 13000 bytes, found 5")
+    assert f"Q4/one.gguf: expected sha256 {lock.files[0].sha256}, found " in wrong[1]
+    assert len(wrong) == 2
+
+
+def test_a_file_changed_while_it_is_hashed_in_place_is_not_trusted(
+    run: Run, source_dir: Path, published: Path, said: list[str]
+) -> None:
+    shutil.copytree(source_dir, published)
+    shard = published / "Q4" / "one.gguf"
+    ticks = iter(range(1, 100))
+    restless = World(
+        monotonic=lambda: 0.0,
+        sleep=lambda _: None,
+        say=said.append,
+        beat=lambda: os.utime(shard, ns=(0, next(ticks))),
+    )
+
+    run(world=restless)
+
+    assert (
+        "wrong on this disk, will be fetched anew: Q4/one.gguf: it was changed while it was read"
+        in said
+    )
+
+
+def test_the_destination_itself_can_be_the_source(
+    run: Run, lock: Lock, source_dir: Path, published: Path, said: list[str]
+) -> None:
+    shutil.copytree(source_dir, published)
+
+    run(source=FolderSource(published))
+
+    assert said[-1].endswith("(0 kept, 3 checked in place, 0 fetched)")
+    assert same_content(lock, source_dir, published)
+
+
+def test_a_wrong_file_that_is_its_own_source_is_refused_and_left_alone(
+    run: Run, source_dir: Path, published: Path
+) -> None:
+    shutil.copytree(source_dir, published)
+    shard = published / "Q4" / "one.gguf"
+    flip_a_byte(shard)
+    content = shard.read_bytes()
+
+    with pytest.raises(VerificationFailed):
+        run(source=FolderSource(published))
+
+    assert shard.read_bytes() == content
+    assert leftovers(published) == []
+
+
+def test_a_symbolic_link_in_the_source_is_followed(
+    run: Run, source_dir: Path, published: Path, tmp_path: Path
+) -> None:
+    (source_dir / "Q4" / "one.gguf").rename(tmp_path / "elsewhere")
+    (source_dir / "Q4" / "one.gguf").symlink_to(tmp_path / "elsewhere")
+
+    run()
+
+    shard = published / "Q4" / "one.gguf"
+    assert not shard.is_symlink()
+    assert shard.read_bytes() == (tmp_path / "elsewhere").read_bytes()
+
+
+def test_a_part_left_by_a_killed_run_is_replaced_not_written_through(
+    run: Run, lock: Lock, published: Path, tmp_path: Path
+) -> None:
+    (published / "Q4").mkdir(parents=True)
+    (published / "Q4" / "one.gguf.part").write_bytes(b"half")
+    bystander = tmp_path / "bystander"
+    bystander.write_bytes(b"untouched")
+    (published / "Q4" / "two.gguf.part").symlink_to(bystander)
+
+    run()
+
+    assert is_proven(lock, published)
+    assert leftovers(published) == []
+    assert bystander.read_bytes() == b"untouched"
+
+
+def quantisation(tmp_path: Path, name: str, lock_of: Callable[[Path], Lock]) -> tuple[Path, Lock]:
+    """Another set of files of the same model revision."""
+    folder = tmp_path / f"source-{name}"
+    (folder / name).mkdir(parents=True)
+    (folder / name / "shard.gguf").write_bytes(name.encode())
+    return folder, lock_of(folder)
+
+
+def test_two_locks_of_one_revision_share_a_folder_and_keep_each_others_proof(
+    run: Run, lock_of: Callable[[Path], Lock], weights_dir: Path, tmp_path: Path
+) -> None:
+    q4_source, q4 = quantisation(tmp_path, "Q4", lock_of)
+    q5_source, q5 = quantisation(tmp_path, "Q5", lock_of)
+
+    run(q4, FolderSource(q4_source))
+    run(q5, FolderSource(q5_source))
+
+    assert is_proven(q4, weights_dir / q4.folder)
+    assert is_proven(q5, weights_dir / q4.folder)
+
+
+def test_a_proof_whose_file_has_changed_is_not_carried_into_the_next_receipt(
+    run: Run, lock_of: Callable[[Path], Lock], weights_dir: Path, tmp_path: Path
+) -> None:
+    q4_source, q4 = quantisation(tmp_path, "Q4", lock_of)
+    q5_source, q5 = quantisation(tmp_path, "Q5", lock_of)
+    folder = weights_dir / q4.folder
+    run(q4, FolderSource(q4_source))
+    (folder / "Q4" / "shard.gguf").write_bytes(b"Qx")
+
+    run(q5, FolderSource(q5_source))
+
+    receipt = read_receipt(folder)
+    assert receipt is not None
+    assert [file.path for file in receipt.files] == ["Q5/shard.gguf"]
+
+
+def test_a_refused_lock_leaves_the_receipt_of_another_in_force(
+    run: Run, lock_of: Callable[[Path], Lock], weights_dir: Path, tmp_path: Path
+) -> None:
+    q4_source, q4 = quantisation(tmp_path, "Q4", lock_of)
+    q5_source, q5 = quantisation(tmp_path, "Q5", lock_of)
+    run(q4, FolderSource(q4_source))
+    flip_a_byte(q5_source / "Q5" / "shard.gguf")
+
+    with pytest.raises(VerificationFailed):
+        run(q5, FolderSource(q5_source))
+
+    assert is_proven(q4, weights_dir / q4.folder)
+
+
+@pytest.mark.parametrize("name", ["receipt.json", ".downloader.lock", "Q4/shard.gguf.part"])
+def test_a_lock_may_not_name_the_files_of_the_job_itself(name: str, run: Run) -> None:
+    file = LockedFile(path=name, size_bytes=3, sha256=ABC_SHA256)
+    lock = Lock(repo="owner/model", revision="0" * 40, files=(file,))
+
+    with pytest.raises(ConfigurationInvalid) as refusal:
+        run(lock)
+
+    assert refusal.value.why == (name,)
+
+
+def test_too_little_space_is_refused_before_the_first_byte_with_both_numbers(
+    run: Run, lock: Lock, source_dir: Path, weights_dir: Path, published: Path
+) -> None:
+    needed_bytes = shutil.disk_usage(weights_dir).free + 2**40
+    sparse = LockedFile(path="sparse.gguf", size_bytes=needed_bytes, sha256="0" * 64)
+    with (source_dir / "sparse.gguf").open("wb") as file:
+        file.truncate(needed_bytes)
+    big = Lock(repo=lock.repo, revision=lock.revision, files=(sparse,))
+
+    with pytest.raises(NotDelivered, match=str(published)) as refusal:
+        run(big)
+
+    (why,) = refusal.value.why
+    needed, free = (int(word) for word in why.split() if word.isdigit())
+    assert refusal.value.exit_code == 5
+    assert needed == needed_bytes
+    assert 0 < free < needed_bytes
+    assert leftovers(published) == []
+
+
+def test_a_disk_that_becomes_full_during_a_copy_ends_it_without_a_leftover(
+    run: Run, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_a_full_disk(part: Path) -> FileIO:
+        part.touch()
+        return FileIO("/dev/full", "wb")  # the kernel answers every write with ENOSPC
+
+    monkeypatch.setattr(copying, "open_part", on_a_full_disk)
+
+    with pytest.raises(NotDelivered, match="became full") as refusal:
+        run()
+
+    assert refusal.value.exit_code == 5
+    assert os.strerror(errno.ENOSPC) in refusal.value.why[0]
+    assert leftovers(published) == []
+    assert read_receipt(published) is None
+
+
+class BrokenReader:
+    """Gives one byte, then what a disk gives that was pulled out."""
+
+    def __init__(self) -> None:
+        self._first = True
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        if not self._first:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._first = False
+        buffer[0] = 0
+        return 1
+
+
+class EndlessReader:
+    def readinto(self, buffer: memoryview, /) -> int:
+        buffer[:10000] = bytes(10000)
+        return 10000
+
+
+class SourceOf(FolderSource):
+    """A folder whose sizes are right, and whose every file is read through `reader`."""
+
+    reader: type[BrokenReader | EndlessReader]
+
+    @contextmanager
+    def open(self, file: LockedFile) -> Iterator[Reader]:
+        del file
+        yield self.reader()
+
+
+class PulledOut(SourceOf):
+    reader = BrokenReader
+
+
+class Endless(SourceOf):
+    reader = EndlessReader
+
+
+def test_a_source_that_fails_while_it_is_read_is_named_with_the_systems_words(
+    run: Run, source_dir: Path, published: Path
+) -> None:
+    with pytest.raises(NotDelivered, match=r"Q4/one\.gguf") as refusal:
+        run(source=PulledOut(source_dir))
+
+    assert refusal.value.exit_code == 5
+    assert "Input/output error" in refusal.value.why[0]
+    assert leftovers(published) == []
+
+
+def test_a_source_that_gives_more_than_its_size_is_cut_off_and_refused(
+    run: Run, source_dir: Path, published: Path
+) -> None:
+    with pytest.raises(VerificationFailed) as refusal:
+        run(source=Endless(source_dir))
+
+    assert "Q4/one.gguf: expected 12000 bytes, found more" in refusal.value.why
+    assert leftovers(published) == []
+
+
+def test_every_name_is_durable_before_the_receipt_vouches_for_it(
+    run: Run, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power may fail between any two of these; only this order never leaves a receipt that lies."""
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        done.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+
+    def recorded_replace(old: Path, new: Path) -> Path:
+        done.append(f"rename {old.name} {new.name}")
+        return replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(Path, "replace", recorded_replace)
+
+    run()
+
+    revision = published.name
+    assert done == [
+        "fsync weights",
+        "fsync owner--model",
+        f"fsync {revision}",
+        "fsync one.gguf.part",
+        "rename one.gguf.part one.gguf",
+        "fsync Q4",
+        "fsync two.gguf.part",
+        "rename two.gguf.part two.gguf",
+        "fsync Q4",
+        "fsync empty.txt.part",
+        "rename empty.txt.part empty.txt",
+        f"fsync {revision}",
+        "fsync receipt.json.part",
+        "rename receipt.json.part receipt.json",
+        f"fsync {revision}",
+    ]

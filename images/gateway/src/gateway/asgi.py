@@ -1,0 +1,22 @@
+"""Small pieces of plain ASGI that several modules share."""
+
+from starlette.types import Scope, Send
+
+from gateway.errors import ApiError
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The value of the request header `name`; None where it is missing or came more than once."""
+    values = [value for key, value in scope["headers"] if key == name]
+    return values[0] if len(values) == 1 else None
+
+
+async def send_error(send: Send, error: ApiError) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": error.status,
+            "headers": error.response_headers(),
+        }
+    )
+    await send({"type": "http.response.body", "body": error.body(), "more_body": False})

@@ -1,0 +1,70 @@
+"""Gives every request an id, counts it and writes one log line about it: never its content."""
+
+import logging
+import re
+import time
+import uuid
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.asgi import header
+from gateway.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+_USABLE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+CLIENT_LEFT = 499  # nginx's number for it; it is never sent
+
+
+class Observed:
+    """The outermost layer. `known_paths` bounds the metric's labels whatever paths are asked for."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, known_paths: frozenset[str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._known_paths = known_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(header(scope, b"x-request-id"))
+        scope["request_id"] = request_id
+        status = CLIENT_LEFT
+        complete = False
+        sent_bytes = 0
+        started_s = time.monotonic()
+
+        async def observed_send(message: Message) -> None:
+            nonlocal status, complete, sent_bytes
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                named = (b"x-request-id", request_id.encode("ascii"))
+                message = {**message, "headers": [*message["headers"], named]}
+            await send(message)
+            if message["type"] == "http.response.body":
+                sent_bytes += len(message.get("body", b""))
+                complete = not message.get("more_body", False)
+
+        try:
+            await self._app(scope, receive, observed_send)
+        finally:
+            path = scope["path"] if scope["path"] in self._known_paths else "other"
+            self._metrics.requests.labels(path, str(status)).inc()
+            if path not in ("/healthz", "/readyz", "/metrics"):
+                _log.info(
+                    "request=%s %s %s status=%d %s bytes=%d seconds=%.3f",
+                    request_id,
+                    scope["method"],
+                    path,
+                    status,
+                    "complete" if complete else "incomplete",
+                    sent_bytes,
+                    time.monotonic() - started_s,
+                )
+
+
+def _request_id(offered: bytes | None) -> str:
+    if offered is not None and _USABLE_ID.fullmatch(offered):
+        return offered.decode("ascii")
+    return uuid.uuid4().hex

@@ -1,0 +1,38 @@
+"""Can a request be answered now? The engine's own /health, asked with little patience."""
+
+import asyncio
+from dataclasses import dataclass
+
+import orjson
+
+from gateway.upstream import Engine, EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    ready: bool
+    reason: str = ""
+
+    def body(self) -> bytes:
+        return orjson.dumps(self)
+
+
+async def readiness(engine: Engine, *, timeout_s: float) -> Readiness:
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            engine.ask("GET", "/health", headers={}, body=None) as answer,
+        ):
+            return _judge(answer.status)
+    except TimeoutError:
+        return Readiness(ready=False, reason=f"the engine's /health is silent for {timeout_s:g} s")
+    except EngineError as error:
+        return Readiness(ready=False, reason=f"the engine can't be reached: {error}")
+
+
+def _judge(status: int) -> Readiness:
+    if status == 200:
+        return Readiness(ready=True)
+    if status == 503:
+        return Readiness(ready=False, reason="the engine is still loading, or unwell: it says 503")
+    return Readiness(ready=False, reason=f"the engine's /health says {status}")

@@ -1,0 +1,60 @@
+"""One response being sent to the client, and how far it has come."""
+
+from starlette.types import Send
+
+from gateway.asgi import send_error
+from gateway.errors import ApiError, Headers
+
+_TAIL_BYTES = 64
+_STREAM_HEADERS: Headers = [
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Reply:
+    """An error is a status while nothing was sent, and the last event of the stream after that."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._tail = b""
+        self.started = False
+        # Set before the last send: the server reports a disconnect after a complete response too.
+        self.complete = False
+
+    async def send_whole(self, status: int, headers: Headers, body: bytes) -> None:
+        length = (b"content-length", str(len(body)).encode("ascii"))
+        await self._start(status, [*headers, length])
+        await self._finish(body)
+
+    async def start_stream(self, status: int, headers: Headers) -> None:
+        await self._start(status, [*headers, *_STREAM_HEADERS])
+
+    async def send_some(self, body: bytes) -> None:
+        self._tail = (self._tail + body[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    @property
+    def saw_done(self) -> bool:
+        """The bytes sent so far end with the event that says the answer is complete."""
+        return b"[DONE]" in self._tail
+
+    async def end_stream(self) -> None:
+        await self._finish(b"")
+
+    async def fail(self, error: ApiError) -> None:
+        if self.started:
+            # A blank line first, or the error would be glued to half an event.
+            whole_events = self._tail.endswith((b"\n\n", b"\r\n\r\n"))
+            await self._finish((b"" if whole_events else b"\n\n") + error.event())
+            return
+        self.started = self.complete = True
+        await send_error(self._send, error)
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _finish(self, body: bytes) -> None:
+        self.complete = True
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,199 @@
+"""A real gateway process, and clients crude enough to leave at any byte."""
+
+import http.client
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+GATEWAY_KEY = "gateway-key-for-tests"
+ENGINE_KEY = "engine-key-for-tests"
+CHAT = "/v1/chat/completions"
+SOURCES = Path(__file__).parents[1] / "src"
+
+LONG_TICK_S = 30.0
+"""Far longer than any deadline here: what happens before the next tick was not the tick's doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """One connection, written to and read from by hand."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.received = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def read_until(self, expected: bytes) -> None:
+        while expected not in self.received:
+            part = self._socket.recv(65536)
+            assert part, f"closed before {expected!r}: {self.received!r}"
+            self.received += part
+
+    def read_to_close(self) -> bytes:
+        while part := self._socket.recv(65536):
+            self.received += part
+        return self.received
+
+    def leave(self) -> None:
+        self._socket.close()
+
+
+@dataclass(slots=True)
+class Gateway:
+    process: subprocess.Popen[str]
+    port: int
+    log: list[str]
+    reader: threading.Thread = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        key: str | None = GATEWAY_KEY,
+    ) -> Answer:
+        sent = dict(headers or {})
+        if key is not None:
+            sent["authorization"] = f"Bearer {key}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body, sent)
+            response = connection.getresponse()
+            names = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, names, response.read())
+        finally:
+            connection.close()
+
+    def chat(self, body: bytes, request_id: str) -> Client:
+        """A connection on which a chat request was just sent."""
+        client = Client(self.port)
+        client.send(chat_head(len(body), request_id) + body)
+        return client
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A sample of /metrics; 0 where there is none yet."""
+        wanted = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
+        prefix = f"{name}{{{wanted}}} " if wanted else f"{name} "
+        for line in self.ask("GET", "/metrics").body.decode().splitlines():
+            if line.startswith(prefix):
+                return float(line.removeprefix(prefix))
+        return 0.0
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.exit_code()
+
+    def exit_code(self) -> int:
+        code = self.process.wait(timeout=30)
+        self.reader.join(10)
+        return code
+
+
+def chat_head(length: int, request_id: str, *, key: str = GATEWAY_KEY) -> bytes:
+    return (
+        f"POST {CHAT} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {key}\r\n"
+        f"content-type: application/json\r\nx-request-id: {request_id}\r\n"
+        f"content-length: {length}\r\n\r\n"
+    ).encode()
+
+
+def chat_body(*, stream: bool = True, **paced: object) -> bytes:
+    return json.dumps({"model": "paced", "messages": [], "stream": stream, "paced": paced}).encode()
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def eventually(true: Callable[[], bool], within_s: float = 10) -> bool:
+    """For what can only be asked again and again; never longer than `within_s`."""
+    deadline_s = time.monotonic() + within_s
+    while not (is_true := true()) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    return is_true
+
+
+def environment(tmp_path: Path, upstream_url: str, **more: str) -> dict[str, str]:
+    """What compose.yaml gives the container, on loopback and a free port."""
+    keys = {"UPSTREAM_KEY_FILE": ENGINE_KEY, "API_KEY_FILE": GATEWAY_KEY}
+    for name, key in keys.items():
+        (tmp_path / name).write_text(key + "\n")
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(SOURCES),
+        "PYTHONWARNINGS": "error",
+        "UPSTREAM_URL": upstream_url,
+        **{name: str(tmp_path / name) for name in keys},
+        "LISTEN_HOST": "127.0.0.1",
+        "LISTEN_PORT": "0",
+        **more,
+    }
+
+
+@contextmanager
+def running_gateway(env: Mapping[str, str]) -> Iterator[Gateway]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway"],
+        env=dict(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    log: list[str] = []
+    ports: queue.Queue[int | None] = queue.Queue()
+
+    def read_log() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            log.append(line)
+            if "Uvicorn running on http://127.0.0.1:" in line:
+                ports.put(int(line.split("127.0.0.1:")[1].split()[0]))
+        ports.put(None)
+
+    reader = threading.Thread(target=read_log)
+    reader.start()
+    try:
+        port = ports.get(timeout=30)
+        assert port is not None, "".join(log)
+        yield Gateway(process, port, log, reader)
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -1,0 +1,109 @@
+"""Starting with a bad configuration, stopping with answers under way, and what the log says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from images.gateway.tests.support import (
+    ENGINE_KEY,
+    GATEWAY_KEY,
+    LONG_TICK_S,
+    chat_body,
+    environment,
+    new_id,
+    running_gateway,
+)
+from tests.paced_engine.running import RunningEngine
+
+
+def test_sigterm_lets_an_answer_finish_and_exits_0(engine: RunningEngine, tmp_path: Path) -> None:
+    request_id = new_id()
+    with running_gateway(environment(tmp_path, engine.url)) as gateway:
+        client = gateway.chat(chat_body(ticks=5, tick_s=0.3), request_id)
+        client.read_until(b"tick 0")
+        gateway.process.terminate()
+        with client:
+            assert client.read_to_close().endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert gateway.exit_code() == 0
+    assert engine.wait(request_id, until="ended")["ran_to_end"]
+
+
+@pytest.mark.parametrize("prefill_s", [0.0, LONG_TICK_S])
+def test_sigterm_ends_an_answer_that_takes_too_long_with_an_error_and_exits_0(
+    engine: RunningEngine, tmp_path: Path, prefill_s: float
+) -> None:
+    request_id = new_id()
+    with running_gateway(environment(tmp_path, engine.url, DRAIN_S="1")) as gateway:
+        client = gateway.chat(chat_body(tick_s=LONG_TICK_S, prefill_s=prefill_s), request_id)
+        engine.wait(request_id)
+        if not prefill_s:
+            client.read_until(b"tick 0")
+        gateway.process.terminate()
+        with client:
+            answer = client.read_to_close().decode()
+        assert gateway.exit_code() == 0
+        assert "Traceback" not in "".join(gateway.log)
+    assert answer.startswith(f"HTTP/1.1 {503 if prefill_s else 200} ")
+    assert '"code":"shutting_down"' in answer
+    assert "[DONE]" not in answer
+    assert not engine.wait(request_id, until="ended")["ran_to_end"]
+
+
+def test_sigterm_is_not_held_up_by_a_client_that_does_not_read(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    request_id = new_id()
+    with running_gateway(environment(tmp_path, engine.url, DRAIN_S="1")) as gateway:
+        body = chat_body(tick_s=0.0, ticks=400, pad_bytes=2**18)
+        with gateway.chat(body, request_id):
+            engine.wait(request_id, ticks=1)
+            assert gateway.stop() == 0
+    assert not engine.wait(request_id, until="ended")["ran_to_end"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ({"API_KEY_FILE": "/nowhere/key"}, "/nowhere/key"),
+        ({"UPSTREAM_KEY_FILE": "/dev/null"}, "/dev/null does not hold one printable key"),
+        ({"UPSTREAM_URL": "inference:8000"}, "upstream_url"),
+        ({"MAX_BODY_BYTES": "0"}, "max_body_bytes"),
+    ],
+)
+def test_a_bad_configuration_exits_2_and_says_what_is_wrong(
+    tmp_path: Path, broken: dict[str, str], says: str
+) -> None:
+    env = environment(tmp_path, "http://127.0.0.1:1", **broken)
+    ended = subprocess.run(
+        [sys.executable, "-m", "gateway"],
+        env=env,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_log_has_one_line_a_request_and_neither_prompts_nor_keys(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    request_id, cut_id = new_id(), new_id()
+    with running_gateway(environment(tmp_path, engine.url)) as gateway:
+        body = chat_body(stream=False, tick_s=0.0).replace(b"[]", b'["a private question"]')
+        with gateway.chat(body, request_id) as client:
+            client.read_until(b"finish_reason")
+        gateway.ask("POST", "/v1/chat/completions?q=secret", body, key="a wrong key")
+        with gateway.chat(chat_body(ticks=3, cut_at_tick=1), cut_id) as client:
+            client.read_until(b"engine_cut_off")
+        assert gateway.stop() == 0
+        log = "".join(gateway.log)
+    assert len([line for line in gateway.log if request_id in line]) == 1
+    assert f"request={request_id} POST /v1/chat/completions status=200 complete" in log
+    assert f"request={cut_id} engine_cut_off" in log
+    for private in ("private question", "q=secret", "a wrong key", GATEWAY_KEY, ENGINE_KEY):
+        assert private not in log

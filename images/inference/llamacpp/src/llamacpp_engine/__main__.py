@@ -1,0 +1,54 @@
+"""`python3 -m llamacpp_engine`: proves the weights, then runs the engine on them.
+
+Exit codes: 0 told to stop, 1 and above 128 the engine failed, 2 configuration, 6 the weights are not proven.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from llamacpp_engine.launch import serve
+from llamacpp_engine.settings import ConfigurationInvalid, read_key, read_lock, read_settings
+from llamacpp_engine.supervise import hold_signals, listens, supervise
+from wire import Discrepancy, discrepancies, read_receipt, stat_files
+
+LOOK_EVERY_S = 5.0
+
+
+def main(environment: Mapping[str, str]) -> int:
+    hold_signals()
+    try:
+        settings = read_settings(environment)
+        lock = read_lock(settings)
+        key = read_key(settings)
+    except ConfigurationInvalid as error:
+        _explain(error.what, error.why, error.next_step)
+        return 2
+    folder = settings.weights_dir / lock.folder
+    if doubts := tuple(discrepancies(lock, read_receipt(folder), stat_files(folder, lock))):
+        _refuse(folder, doubts)
+        return 6
+    return supervise(
+        partial(serve, settings, folder / settings.model_file, key),
+        partial(listens, settings.listen_port),
+        look_every_s=LOOK_EVERY_S,
+    )
+
+
+def _refuse(folder: Path, doubts: tuple[Discrepancy, ...]) -> None:
+    _explain(
+        f"the engine does not start: the weights in {folder} are not proven",
+        tuple(str(doubt) for doubt in doubts),
+        "python -m orchestrator up (it verifies the weights and writes the receipt)",
+    )
+
+
+def _explain(what: str, why: tuple[str, ...], next_step: str) -> None:
+    lines = [what, *(f"  {reason}" for reason in why), f"next step: {next_step}"]
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -1,0 +1,65 @@
+"""The engine itself: its parameters, and the process that runs it until it is killed."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from llamacpp_engine.settings import Settings
+
+
+def serve(settings: Settings, model: Path, key: SecretStr) -> int:
+    """Loads `model` and serves it. Returns only when loading failed: a signal's default action ends it otherwise."""
+    # Only here: the import alone takes memory, and no unproven file may come near the engine.
+    import xllamacpp  # noqa: PLC0415
+
+    params = xllamacpp.CommonParams()
+    configure(params, settings, model, key)
+    try:
+        server = xllamacpp.Server(params)
+    except (RuntimeError, ValueError) as error:
+        _say(f"the engine could not start with {model}: {error}")
+        _say("next step: see the engine's own lines above; python -m orchestrator up")
+        return 1
+    _say(f"serving {settings.model_name} on {server.listening_address}")
+    # The engine serves from threads of its own for as long as `server` lives.
+    while server:
+        signal.pause()
+    return 1
+
+
+def configure(params: Any, settings: Settings, model: Path, key: SecretStr) -> None:
+    params.model.path = str(model)
+    params.model_alias = {settings.model_name}
+    params.hostnames = ["0.0.0.0"]  # noqa: S104 - the container's own network namespace
+    params.port = settings.listen_port
+    params.api_keys = [key.get_secret_value()]
+
+    # llama.cpp divides its context by its slots.
+    params.n_ctx = settings.context_tokens * settings.slots
+    params.n_parallel = settings.slots
+    threads = settings.threads or len(os.sched_getaffinity(0))
+    params.cpuparams.n_threads = threads
+    params.cpuparams_batch.n_threads = threads
+
+    # Sizes are decided, and proven to fit, before the start: the engine changes none of them and adds no 8 GiB cache.
+    params.fit_params = False
+    params.cache_ram_mib = 0
+
+    params.use_jinja = True
+    params.warmup = True
+    params.offline = True
+    params.ui = False
+    params.endpoint_slots = False
+    params.endpoint_props = False
+    params.endpoint_metrics = True
+    # Comment lines in a silent stream: not every OpenAI client skips them.
+    params.sse_ping_interval = -1
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

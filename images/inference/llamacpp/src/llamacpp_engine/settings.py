@@ -1,0 +1,103 @@
+"""What the container was told: its variables, and the lock and the key that two of them name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from llamacpp_engine import DEFAULT_PORT
+from wire import Lock
+
+
+class ConfigurationInvalid(Exception):
+    """The container can't start as it was configured. `why` has one reason a line."""
+
+    def __init__(self, what: str, *, why: tuple[str, ...], next_step: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.next_step = next_step
+
+
+class Settings(BaseModel):
+    """Field names are the names of the environment variables, in lower case."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    lock_file: Path
+    weights_dir: Path
+    model_file: str
+    model_name: str = Field(min_length=1)
+    api_key_file: Path
+    context_tokens: int = Field(gt=0)
+    slots: int = Field(gt=0)
+    threads: int = Field(ge=0)
+    listen_port: int = Field(default=DEFAULT_PORT, gt=0, le=65535)
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    values = {
+        name: environment[name.upper()]
+        for name in Settings.model_fields
+        if environment.get(name.upper())
+    }
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise ConfigurationInvalid(
+            "the settings can't be used",
+            why=_reasons(error),
+            next_step="start this container through compose.yaml",
+        ) from error
+
+
+def read_lock(settings: Settings) -> Lock:
+    path = settings.lock_file
+    try:
+        lock = Lock.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationInvalid(
+            f"can't read the lock {path}",
+            why=(str(error),),
+            next_step="set LOCK_FILE to a readable file of configs/locks",
+        ) from error
+    except ValidationError as error:
+        raise ConfigurationInvalid(
+            f"{path} is not a lock",
+            why=_reasons(error),
+            next_step="restore this file from the release",
+        ) from error
+    locked = tuple(file.path for file in lock.files)
+    if settings.model_file not in locked:
+        raise ConfigurationInvalid(
+            f"MODEL_FILE {settings.model_file} is not one of the lock's files",
+            why=tuple(f"the lock has {path}" for path in locked),
+            next_step="set MODEL_FILE to one of them: the first shard",
+        )
+    return lock
+
+
+def read_key(settings: Settings) -> SecretStr:
+    path = settings.api_key_file
+    try:
+        key = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError) as error:
+        raise _unusable_key(path, str(error)) from error
+    if not key:
+        raise _unusable_key(path, "it is empty")
+    return SecretStr(key)
+
+
+def _unusable_key(path: Path, why: str) -> ConfigurationInvalid:
+    return ConfigurationInvalid(
+        f"the API key file {path} can't be used",
+        why=(why,),
+        next_step="python -m orchestrator up (it makes the secrets)",
+    )
+
+
+def _reasons(error: ValidationError) -> tuple[str, ...]:
+    return tuple(
+        f"{'.'.join(str(step) for step in found['loc']).upper() or 'the file'}: {found['msg']}"
+        for found in error.errors(include_url=False, include_input=False)
+    )

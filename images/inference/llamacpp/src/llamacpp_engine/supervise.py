@@ -1,0 +1,98 @@
+"""Runs the engine in a child process, passes on the order to stop, and ends when the engine has ended.
+
+A child, because loading keeps the interpreter to itself for minutes: no Python signal handler would run, and process
+number 1 of a container ignores a signal that it has no handler for.
+"""
+
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+
+STOP = frozenset({signal.SIGTERM, signal.SIGINT})
+WATCHED = STOP | {signal.SIGCHLD}
+
+
+def hold_signals() -> None:
+    """From here on signals wait for `supervise`. To be called first, so that none is lost."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+
+
+def supervise(
+    engine: Callable[[], int], answers: Callable[[], bool], *, look_every_s: float
+) -> int:
+    """0 when it was told to stop. Otherwise the engine ended by itself, and that is an error whatever its exit code."""
+    child = _start(engine)
+    heard = False
+    misses = 0
+    while True:
+        received = signal.sigtimedwait(WATCHED, look_every_s)
+        if received is not None and received.si_signo in STOP:
+            _say(f"stopping: {signal.Signals(received.si_signo).name}")
+            _end(child, signal.SIGTERM)
+            return 0
+        if received is not None:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return _failure(status)
+            continue
+        if answers():
+            heard = True
+            misses = 0
+            continue
+        misses += heard
+        # The engine ends its server when its main loop ends, and leaves the process: nothing would ever answer again.
+        if misses > 1:
+            _say("the engine no longer listens: ending it")
+            _end(child, signal.SIGKILL)
+            return 1
+
+
+def listens(port: int) -> bool:
+    """Whether anything accepts connections there. A busy engine does: only a refusal counts as silence."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _start(engine: Callable[[], int]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        for number in STOP:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+        code = engine()
+    except BaseException:  # noqa: BLE001 - the child must end here whatever happened, and say what
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _end(child: int, number: signal.Signals) -> None:
+    os.kill(child, number)
+    os.waitpid(child, 0)
+
+
+def _failure(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        _say(f"the engine was ended by {signal.Signals(-code).name}")
+        return 128 - code
+    _say(f"the engine ended by itself with exit code {code}")
+    return code or 1
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

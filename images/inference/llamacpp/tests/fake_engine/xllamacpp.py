@@ -1,0 +1,52 @@
+"""Stands in for the engine's wheel: a port that accepts connections, and the ways an engine can fail.
+
+FAKE_ENGINE says which: serves, refuses, loads-for-ever, crashes, closes-its-port. FAKE_ENGINE_PARAMS names a file that
+gets the parameters as JSON.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+
+class CommonParams(SimpleNamespace):
+    def __init__(self) -> None:
+        super().__init__(
+            model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace()
+        )
+
+
+class Server:
+    def __init__(self, params: CommonParams) -> None:
+        if target := os.environ.get("FAKE_ENGINE_PARAMS"):
+            Path(target).write_text(json.dumps(params, default=_plain), encoding="utf-8")
+        self.listening_address = f"http://0.0.0.0:{params.port}"
+        behaviour = os.environ["FAKE_ENGINE"]
+        if behaviour == "refuses":
+            sys.stderr.write("E load_model: failed to load GGUF split\n")
+            message = "Failed to init server, please check the input params."
+            raise RuntimeError(message)
+        if behaviour == "loads-for-ever":
+            sys.stderr.write("loading\n")
+            # Like the real one: in C, and without letting go of the interpreter.
+            ctypes.PyDLL(None).sleep(600)
+        if behaviour == "crashes":
+            os.kill(os.getpid(), signal.SIGABRT)
+        self.listener = socket.create_server(("127.0.0.1", params.port))
+        if behaviour == "closes-its-port":
+            threading.Thread(target=self._close_after_the_first_client, daemon=True).start()
+
+    def _close_after_the_first_client(self) -> None:
+        self.listener.accept()[0].close()
+        self.listener.close()
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, set) else vars(value)

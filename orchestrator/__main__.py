@@ -1,0 +1,45 @@
+"""`python -m orchestrator`, from any Python: re-runs itself in `.venv` where its packages are.
+
+Everything up to `_main` is for an interpreter that has the standard library alone.
+"""
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("docker", "httpx", "pydantic_settings", "python_on_whales", "rich", "tenacity")
+# The folder's own interpreter, not what it links to: a link to the system's Python has no packages.
+VENV_PYTHON = ROOT / ".venv" / "bin" / "python"
+RERUN_MARK = "APPLIANCE_RERUN"
+
+
+def _rerun_or_explain() -> None:
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if not missing:
+        return
+    if VENV_PYTHON.exists() and RERUN_MARK not in os.environ:
+        os.environ[RERUN_MARK] = "1"
+        # `-m` finds the package through the working folder, which need not be the project's.
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+        )
+        command = [str(VENV_PYTHON), "-m", "orchestrator", *sys.argv[1:]]
+        os.execv(VENV_PYTHON, command)  # noqa: S606 - our own interpreter
+    print("error: the orchestrator is not installed", file=sys.stderr)
+    print(f"  why: this Python has no {', '.join(missing)}", file=sys.stderr)
+    print(f"  next: cd {ROOT} && ./install.sh", file=sys.stderr)
+    sys.exit(2)
+
+
+def _main() -> None:
+    os.environ.pop(RERUN_MARK, None)
+    sys.path.insert(0, str(ROOT / "images" / "wire" / "src"))
+    from orchestrator.cli import main  # noqa: PLC0415 - only now are its packages there
+
+    sys.exit(main())
+
+
+_rerun_or_explain()
+_main()

@@ -1,0 +1,53 @@
+"""Settings as layers: from flags, `ORCH_*` variables and `appliance.toml`."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic_settings import BaseSettings, EnvSettingsSource, TomlConfigSettingsSource
+
+from orchestrator.core.errors import BadConfiguration
+from orchestrator.core.settings import Layer, Settings, unknown_setting
+
+if sys.version_info >= (3, 11):
+    from tomllib import TOMLDecodeError
+else:
+    from tomli import TOMLDecodeError
+
+PREFIX = "ORCH_"
+FILE_NAME = "appliance.toml"
+
+
+# The two classes' configurations merge.
+class _Reader(Settings, BaseSettings):  # type: ignore[misc]
+    """Tells pydantic-settings which names there are; it is never instantiated."""
+
+
+def read_layers(root: Path, flags: Mapping[str, object]) -> tuple[Layer, ...]:
+    """All layers above the profile, strongest first. Raises BadConfiguration."""
+    return (_from_flags(flags), _from_variables(), _from_file(root / FILE_NAME))
+
+
+def _from_flags(flags: Mapping[str, object]) -> Layer:
+    given = {name: value for name, value in flags.items() if value is not None}
+    return Layer(values=given, origins={name: f"--{name.replace('_', '-')}" for name in given})
+
+
+def _from_variables() -> Layer:
+    for variable in os.environ:
+        name = variable[len(PREFIX) :].lower()
+        if variable.startswith(PREFIX) and name not in Settings.model_fields:
+            raise unknown_setting(name, f"the environment variable {variable}")
+    values = EnvSettingsSource(_Reader, env_prefix=PREFIX, env_ignore_empty=True)()
+    return Layer(values=values, origins={name: f"{PREFIX}{name.upper()}" for name in values})
+
+
+def _from_file(path: Path) -> Layer:
+    try:
+        values = TomlConfigSettingsSource(_Reader, toml_file=path)()
+    except (TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise BadConfiguration(
+            f"{path.name} can't be read", why=str(error), next_step=f"correct {path}"
+        ) from error
+    return Layer(values=values, origins=dict.fromkeys(values, path.name))

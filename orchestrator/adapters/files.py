@@ -1,0 +1,162 @@
+"""Profiles, locks, the env file, the journal and the run lock, on disk."""
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from orchestrator.core.errors import AlreadyRunning, BadConfiguration
+from orchestrator.core.events import ActionProgressed, Event, GateChecked, as_record
+from orchestrator.core.gates import GateResult
+from orchestrator.core.profile import Profile
+from wire import Lock
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def known_profiles(configs: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (configs / "profiles").glob("*.toml")))
+
+
+def read_profile(configs: Path, name: str) -> Profile:
+    known = known_profiles(configs)
+    if name not in known:
+        raise BadConfiguration(
+            f"there is no profile {name!r}",
+            why=f"configs/profiles holds {', '.join(known)}",
+            next_step=f"--profile {known[0]}",
+        )
+    path = configs / "profiles" / f"{name}.toml"
+    try:
+        profile = Profile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, ValidationError, OSError) as error:
+        raise _unusable(path, error) from error
+    if profile.name != name:
+        raise BadConfiguration(
+            f"{path.name} can't be used",
+            why=f"it calls itself {profile.name!r}",
+            next_step="name the profile as its file",
+        )
+    return profile
+
+
+def read_lock(configs: Path, profile: Profile) -> Lock:
+    path = configs / "locks" / profile.lock_name
+    try:
+        return Lock.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError) as error:
+        raise _unusable(path, error) from error
+
+
+def write_env_file(path: Path, text: str) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def read_env_file(path: Path) -> str:
+    """The last run's env file; empty where there was none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def give_folder(folder: Path, owner: tuple[int, int]) -> None:
+    """Make a folder that containers write to, and that belongs to `owner`, uid:gid."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        found = folder.stat()
+        if (found.st_uid, found.st_gid) != owner and os.geteuid() == 0:
+            os.chown(folder, *owner)
+    except OSError as error:
+        raise BadConfiguration(
+            f"the folder {folder} can't be made",
+            why=str(error),
+            next_step=f"sudo install -d -o {owner[0]} -g {owner[1]} {folder}",
+        ) from error
+
+
+class JournalFile:
+    """`journal.jsonl`: one record a line, stamped as it is written, never rewritten."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last_answer: tuple[str, GateResult] | None = None
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        stamped = {"at": _now(), **record}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(stamped, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def record(self, event: Event) -> None:
+        """Keep an event.
+
+        Of many looks with the same answer the first is enough; output lines have a log of their
+        own.
+        """
+        if isinstance(event, ActionProgressed):
+            return
+        if isinstance(event, GateChecked):
+            answer = (event.step, event.result)
+            if answer == self._last_answer:
+                return
+            self._last_answer = answer
+        self.append(as_record(event))
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Every record. A line that a power cut left half-written is passed over."""
+        try:
+            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                continue
+
+
+@contextmanager
+def run_lock(state: Path, command: str) -> Iterator[None]:
+    """Hold the one lock of this state folder. Raises AlreadyRunning, naming the holder.
+
+    The kernel drops a flock with its process, so there is no stale lock to clear.
+    """
+    with (state / "lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise AlreadyRunning(
+                "another run is under way",
+                why=file.read().strip() or "it has not said what it is",
+                next_step="wait for it, or watch it: python -m orchestrator status",
+            ) from error
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()}, python -m orchestrator {command}, since {_now()}")
+        file.flush()
+        yield
+
+
+def _unusable(path: Path, error: Exception) -> BadConfiguration:
+    return BadConfiguration(
+        f"{path.name} can't be used", why=" ".join(str(error).split()), next_step=f"correct {path}"
+    )
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

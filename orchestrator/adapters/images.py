@@ -1,0 +1,144 @@
+"""Makes the stack's images: assembles or pulls their base, and builds them."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+from python_on_whales import DockerClient, DockerException
+
+from orchestrator.core.errors import ActionFailed
+from orchestrator.core.images import Build, Recipe
+
+LAST_WORDS = 20
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy")
+NOT_SOURCES = frozenset({"tests", "__pycache__"})
+# What a build can use of this host's pip: the rest names folders that a container does not have.
+PIP_KEYS = {
+    "index-url": "index-url",
+    "extra-index-url": "extra-index-url",
+    "trusted-host": "trusted-host",
+    "proxy": "proxy",
+    "timeout": "timeout",
+    "default-timeout": "timeout",
+    "retries": "retries",
+}
+CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def sources_digest(context: Path, recipe: Recipe) -> str:
+    """sha256 over the recipe's files: relative path, mode's x bit and content of each."""
+    digest = hashlib.sha256()
+    for source in recipe.sources:
+        for path in sorted((context / source).rglob("*")):
+            relative = path.relative_to(context)
+            if path.is_file() and NOT_SOURCES.isdisjoint(relative.parts):
+                executable = os.access(path, os.X_OK)
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+                digest.update(f"{relative} {executable} {content}\n".encode())
+    return digest.hexdigest()
+
+
+class DockerImages:
+    """Each method yields the tool's output lines, and keeps all of them in `logs`."""
+
+    def __init__(self, context: Path, logs: Path, debian_mirror: str | None) -> None:
+        self._context = context
+        self._logs = logs
+        self._debian_mirror = debian_mirror
+        self._docker = DockerClient()
+
+    def assemble_rootfs(self, ref: str) -> Iterator[str]:
+        script = self._context / "base" / "rootfs.sh"
+        if os.geteuid() != 0:
+            raise ActionFailed(
+                "no image registry answers, and assembling the base system needs root: "
+                f"sudo {script} {ref}"
+            )
+        mirror = {"DEBIAN_MIRROR": self._debian_mirror} if self._debian_mirror else {}
+        yield from self._kept("rootfs", _run([str(script), ref], os.environ | mirror))
+
+    def pull(self, ref: str) -> Iterator[str]:
+        yield from self._kept("pull", _run(["docker", "pull", ref], os.environ))
+
+    def build(self, build: Build) -> Iterator[str]:
+        proxies = {
+            name: value
+            for name in PROXY_VARIABLES
+            if (value := os.environ.get(name) or os.environ.get(name.upper()))
+        }
+        lines = self._docker.buildx.build(
+            self._context,
+            file=self._context / build.recipe.dockerfile,
+            build_args={**build.build_args, **proxies},
+            secrets=self._secrets(),
+            tags=build.ref,
+            load=True,
+            progress="plain",
+            stream_logs=True,
+        )
+        yield from self._kept(build.recipe.name, cast("Iterator[str]", lines))
+
+    def _kept(self, name: str, lines: Iterator[str]) -> Iterator[str]:
+        """Pass lines on, into a log file too. A failure carries the last of them."""
+        self._logs.mkdir(parents=True, exist_ok=True)
+        last: deque[str] = deque(maxlen=LAST_WORDS)
+        path = self._logs / f"{name}.log"
+        try:
+            with path.open("w", encoding="utf-8") as file:
+                for chunk in lines:
+                    for line in chunk.splitlines():
+                        file.write(line + "\n")
+                        last.append(line)
+                        yield line
+        except (DockerException, subprocess.CalledProcessError) as error:
+            reason = next((line for line in reversed(last) if line.strip()), "it said nothing")
+            raise ActionFailed(f"{reason.strip()} (all of it: {path})", "\n".join(last)) from error
+
+    def _secrets(self) -> list[str]:
+        """Build secrets: the host's CA bundle, and what it tells pip. Nothing of them stays."""
+        self._logs.mkdir(parents=True, exist_ok=True)
+        pip = self._logs / "pip.conf"
+        pip.touch(mode=0o600)
+        pip.write_text(pip_settings(_pip_config()), encoding="utf-8")
+        named = (os.environ.get(variable) for variable in CA_VARIABLES)
+        bundle = next((Path(name) for name in named if name), CA_BUNDLE)
+        ca = [f"id=ca,src={bundle}"] if bundle.is_file() else []
+        return [*ca, f"id=pip,src={pip}"]
+
+
+def pip_settings(listing: str) -> str:
+    """A pip.conf for builds, from what `pip config list` prints on this host."""
+    found: dict[str, str] = {}
+    for line in listing.splitlines():
+        name, _, value = line.partition("=")
+        key = PIP_KEYS.get(name.rsplit(".", 1)[-1])
+        words = [word for word in value.strip().strip("'\"").split() if "file:" not in word]
+        if key and words:
+            found[key] = " ".join(words)
+    return "".join(["[global]\n", *(f"{key} = {value}\n" for key, value in found.items())])
+
+
+def _pip_config() -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def _run(command: list[str], env: Mapping[str, str]) -> Iterator[str]:
+    with subprocess.Popen(  # noqa: S603 - our own script
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - for the type checker
+        yield from process.stdout
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)

@@ -1,0 +1,223 @@
+"""Looks at the stack: through the Engine API, over HTTP, and at the receipt on disk."""
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import docker
+import httpx
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+from requests.exceptions import RequestException
+from typing_extensions import assert_never
+
+from orchestrator.core.errors import DockerUnavailable
+from orchestrator.core.gates import (
+    Answers,
+    Gate,
+    Generates,
+    Healthy,
+    ImagePresent,
+    Proven,
+    Reply,
+    Sighting,
+)
+from wire import Lock, discrepancies, read_receipt, stat_files
+
+log = logging.getLogger(__name__)
+
+# A 671 B model on a CPU may take minutes over a first prompt; a dead engine closes at once.
+FIRST_TOKEN_TIMEOUT_S = 300.0
+
+
+class EngineLookout:
+    def __init__(self, project: str) -> None:
+        self._project = project
+        self._http = httpx.Client(
+            timeout=httpx.Timeout(5, read=FIRST_TOKEN_TIMEOUT_S), trust_env=False
+        )
+        with _docker_answers():
+            self._engine = docker.from_env(timeout=60)
+            self._engine.ping()
+        self._weights: tuple[Path, Lock] | None = None
+        self._api_key = ""
+
+    def watch_weights(self, weights_dir: Path, lock: Lock) -> None:
+        """What `Proven` is about."""
+        self._weights = weights_dir, lock
+
+    def use_api_key(self, key: str) -> None:
+        """What `Generates` shows to the gateway."""
+        self._api_key = key
+
+    def look(self, gate: Gate) -> Sighting:
+        match gate:
+            case ImagePresent(ref):
+                return Sighting(image_present=self.has_image(ref))
+            case Proven(service):
+                last_line = (self.tail(service, lines=1).splitlines() or [""])[-1]
+                seen = self._container(service)
+                return replace(seen, unproven=self._unproven(), last_line=last_line)
+            case Healthy(service):
+                return self._container(service)
+            case Answers(service, url):
+                status, trouble = self._ask(url)
+                return replace(self._container(service), http_status=status, trouble=trouble)
+            case Generates():
+                replies, trouble = self._generate(gate)
+                return replace(self._container(gate.service), replies=replies, trouble=trouble)
+            case _:
+                assert_never(gate)
+
+    def tail(self, service: str, lines: int = 20) -> str:
+        with _docker_answers():
+            container = self._find(service)
+            try:
+                return "" if container is None else _text(container.logs(tail=lines))
+            except NotFound:  # removed since it was found
+                return ""
+
+    def has_image(self, ref: str) -> bool:
+        with _docker_answers():
+            try:
+                self._engine.images.get(ref)
+            except ImageNotFound:
+                return False
+            return True
+
+    def registry_holds(self, ref: str) -> bool:
+        """Does the registry of this reference answer the daemon, mirrors and proxies included?"""
+        try:
+            self._engine.images.get_registry_data(ref)
+        except (APIError, RequestException) as error:
+            log.debug("no registry for %s: %s", ref, error)
+            return False
+        return True
+
+    def ours_listen_on(self) -> frozenset[int]:
+        """Host ports that this project's own containers publish."""
+        with _docker_answers():
+            found = self._containers()
+        ports = (entry for container in found for entry in container.ports.values() if entry)
+        return frozenset(int(binding["HostPort"]) for entry in ports for binding in entry)
+
+    def services(self) -> dict[str, tuple[Sighting, str, str]]:
+        """Service -> its state, its image reference, its profile label."""
+        with _docker_answers():
+            found = self._containers()
+        return {
+            container.labels["com.docker.compose.service"]: (
+                _sighting(container),
+                container.attrs["Config"]["Image"],
+                container.labels.get("appliance.profile", ""),
+            )
+            for container in found
+        }
+
+    def _containers(self, service: str | None = None) -> list[Container]:
+        labels: list[str] = [f"com.docker.compose.project={self._project}"]
+        if service is not None:
+            labels.append(f"com.docker.compose.service={service}")
+        labels.append("com.docker.compose.oneoff=False")
+        return self._engine.containers.list(
+            all=True, filters={"label": labels}, ignore_removed=True
+        )
+
+    def _find(self, service: str) -> Container | None:
+        return next(iter(self._containers(service)), None)
+
+    def _container(self, service: str) -> Sighting:
+        with _docker_answers():
+            return _sighting(self._find(service))
+
+    def _unproven(self) -> tuple[str, ...] | None:
+        if self._weights is None:
+            return None
+        weights_dir, lock = self._weights
+        folder = weights_dir / lock.folder
+        found = discrepancies(lock, read_receipt(folder), stat_files(folder, lock))
+        return tuple(map(str, found))
+
+    def _ask(self, url: str) -> tuple[int | None, str]:
+        try:
+            response = self._http.get(url, timeout=5)
+        except httpx.TransportError as error:
+            return None, str(error)
+        return response.status_code, f"{response.status_code} {response.text[:200]}"
+
+    def _generate(self, gate: Generates) -> tuple[tuple[Reply, ...], str]:
+        replies: list[Reply] = []
+        for _ in range(gate.times):
+            try:
+                replies.append(self._reply(gate))
+            except (httpx.HTTPError, ValueError) as error:
+                return tuple(replies), str(error) or type(error).__name__
+        return tuple(replies), ""
+
+    def _reply(self, gate: Generates) -> Reply:
+        body = {
+            "model": gate.model,
+            "messages": [{"role": "user", "content": gate.prompt}],
+            "max_tokens": gate.max_tokens,
+            "temperature": 0,
+            "stream": True,
+        }
+        headers = {"Authorization": f"Bearer {self._api_key}"}
+        asked = time.monotonic()
+        first_token_s = 0.0
+        text = ""
+        with self._http.stream("POST", gate.url, json=body, headers=headers) as response:
+            if response.is_error:
+                raise ValueError(f"{response.status_code} {_text(response.read())[:200]}")
+            for piece in _contents(response.iter_lines()):
+                if piece and not text:
+                    first_token_s = time.monotonic() - asked
+                text += piece
+        return Reply(text=text, first_token_s=first_token_s)
+
+
+def _contents(lines: Iterator[str]) -> Iterator[str]:
+    """The texts of a chat stream: `delta.content` and, for reasoning models, what comes before."""
+    for line in lines:
+        if not line.startswith("data: ") or line == "data: [DONE]":
+            continue
+        event = json.loads(line.removeprefix("data: "))
+        if "error" in event:
+            raise ValueError(str(event["error"]))
+        for choice in event.get("choices", ()):
+            delta = choice.get("delta", {})
+            yield delta.get("reasoning_content") or delta.get("content") or ""
+
+
+def _sighting(container: Container | None) -> Sighting:
+    if container is None:
+        return Sighting()
+    state = container.attrs["State"]
+    return Sighting(
+        status=state["Status"],
+        container_id=container.id,
+        health=state.get("Health", {}).get("Status"),
+        exit_code=state["ExitCode"],
+        out_of_memory=state["OOMKilled"],
+        restarts=container.attrs["RestartCount"],
+    )
+
+
+@contextmanager
+def _docker_answers() -> Iterator[None]:
+    try:
+        yield
+    except (DockerException, RequestException) as error:
+        raise DockerUnavailable(
+            "Docker does not answer",
+            why=str(error),
+            next_step="./install.sh --no-up starts it, then: python -m orchestrator up",
+        ) from error
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="replace")

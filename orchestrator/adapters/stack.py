@@ -1,0 +1,94 @@
+"""Changes to the stack, through Docker Compose."""
+
+import logging
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from python_on_whales import DockerClient, DockerException
+
+from orchestrator.core.errors import ActionFailed, DockerUnavailable
+
+log = logging.getLogger(__name__)
+
+
+class ComposeStack:
+    """One Compose project, described by `compose.yaml` in `root` and an env file."""
+
+    def __init__(self, root: Path, env_file: Path, project: str) -> None:
+        self._docker = DockerClient(
+            compose_files=[root / "compose.yaml"],
+            compose_env_files=[env_file],
+            compose_project_name=project,
+        )
+
+    def start(self, service: str) -> None:
+        with self._compose_errors():
+            self._docker.compose.up([service], detach=True, dependencies=False, quiet=True)
+
+    def stop(self, service: str) -> None:
+        with self._compose_errors():
+            self._docker.compose.stop([service])
+
+    def remove(self, service: str) -> None:
+        with self._compose_errors():
+            self._docker.compose.rm([service], stop=True)
+
+    def down(self, *, volumes: bool) -> None:
+        with self._compose_errors():
+            self._docker.compose.down(volumes=volumes, remove_orphans=True, quiet=True)
+
+    def is_current(self, service: str) -> bool:
+        wanted = self._run("config", "--hash", service).split()
+        made = self._run("ps", "--all", "--quiet", service).split()
+        if len(made) != 1 or not wanted:
+            return False
+        with self._compose_errors():
+            labels = self._docker.container.inspect(made[0]).config.labels or {}
+        return labels.get("com.docker.compose.config-hash") == wanted[-1]
+
+    def follow_logs(self, services: list[str], *, follow: bool, tail: str | None) -> Iterator[str]:
+        """Log lines of the services, all when none is named, as they come."""
+        with self._compose_errors():
+            for _, chunk in self._docker.compose.logs(
+                services, tail=tail, follow=follow, stream=True
+            ):
+                yield chunk.decode(errors="replace")
+
+    def _run(self, *verb: str) -> str:
+        # Verbs that python-on-whales does not offer with these options.
+        command = [str(word) for word in (*self._docker.compose.docker_compose_cmd, *verb)]
+        log.debug("%s", " ".join(command))
+        done = subprocess.run(  # noqa: S603 - our own words
+            command, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            self._check_daemon()
+            raise ActionFailed(_last_line(done.stderr), done.stderr)
+        return done.stdout
+
+    @contextmanager
+    def _compose_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except DockerException as error:
+            self._check_daemon()
+            said = error.stderr or ""
+            raise ActionFailed(_last_line(said), said) from error
+
+    def _check_daemon(self) -> None:
+        try:
+            self._docker.compose.version()
+            self._docker.info()
+        except DockerException as error:
+            raise DockerUnavailable(
+                "Docker does not answer",
+                why=_last_line(error.stderr or ""),
+                next_step="./install.sh --no-up starts it, then: python -m orchestrator up",
+            ) from error
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,269 @@
+"""One function per command. Each takes what was typed and gives an exit code."""
+
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator import __version__
+from orchestrator.adapters import files
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.images import DockerImages
+from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.adapters.secret_files import make_secrets, read_secrets
+from orchestrator.adapters.stack import ComposeStack
+from orchestrator.console import Console
+from orchestrator.core import render
+from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, BadConfiguration, OrchestratorError
+from orchestrator.core.events import Event, StepKept, StepPassed, as_record
+from orchestrator.core.gates import Sighting
+from orchestrator.core.journal import Story, story_of
+from orchestrator.core.settings import Settings
+from orchestrator.execute import execute
+from orchestrator.prepare import Place, Prepared, prepare, settings_without_profile
+from orchestrator.world import World
+
+SERVICES = ("weights", "inference", "gateway", "webui")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """The command line, parsed. `flags`: settings given as flags, None where not."""
+
+    root: Path
+    flags: Mapping[str, object] = field(default_factory=dict)
+    as_json: bool = False
+    verbose: bool = False
+
+
+def up(typed: Typed) -> int:
+    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    place.state.mkdir(parents=True, exist_ok=True)
+    with files.run_lock(place.state, "up"), Console(verbose=typed.verbose) as console:
+        lookout = EngineLookout(settings.project)
+        prepared = prepare(layers, place, lookout)
+        console.note(f"profile {prepared.pick.name}: {prepared.pick.reason}")
+        journal = files.JournalFile(place.state / "journal.jsonl")
+        journal.append({"event": "RunStarted", "command": "up", "profile": prepared.pick.name})
+        happened = []
+        try:
+            world = _ready_world(prepared, place, lookout)
+            with closing(execute(prepared.plan, world)) as events:
+                for event in events:
+                    happened.append(event)
+                    console.show(event)
+                    journal.record(event)
+                    if typed.as_json:
+                        _print_json(as_record(event))
+        except (OrchestratorError, KeyboardInterrupt) as error:
+            journal.append({"event": "RunEnded"} | _outcome(error))
+            raise
+        journal.append({"event": "RunEnded", "exit_code": 0})
+    _tell_ready(typed, prepared.settled.settings, happened)
+    return 0
+
+
+def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> World:
+    """Make the files and folders that the stack is given, and the world to start it in."""
+    make_secrets(place.secrets, prepared.owner)
+    files.give_folder(place.weights, prepared.owner)
+    files.write_env_file(place.env_file, render.as_env_file(prepared.plan.env))
+    settings = prepared.settled.settings
+    lookout.watch_weights(place.weights, prepared.lock)
+    lookout.use_api_key(read_secrets(place.secrets)["gateway_api_key"])
+    return World(
+        images=DockerImages(place.images, place.state / "logs", settings.debian_mirror),
+        stack=ComposeStack(place.root, place.env_file, settings.project),
+        lookout=lookout,
+        clock=SystemClock(),
+    )
+
+
+def _outcome(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, OrchestratorError):
+        return {
+            "exit_code": error.exit_code,
+            "what": error.what,
+            "why": error.why,
+            "next_step": error.next_step,
+        }
+    return {"exit_code": INTERRUPTED_EXIT_CODE, "what": "interrupted", "why": "", "next_step": ""}
+
+
+def _tell_ready(typed: Typed, settings: Settings, happened: list[Event]) -> None:
+    proven = {e.step: e.reason for e in happened if isinstance(e, StepKept | StepPassed)}
+    chat = f"http://127.0.0.1:{settings.webui_port}"
+    api = f"http://127.0.0.1:{settings.gateway_port}/v1"
+    if typed.as_json:
+        _print_json(
+            {"event": "Ready", "chat": chat, "api": api, "first_token": proven["first token"]}
+        )
+        return
+    if all(isinstance(event, StepKept) for event in happened):
+        print("Nothing to do: everything already is as asked.")
+    print(f"\nReady. {proven['first token'].capitalize()}.")
+    print(f"  chat  {chat}   log in as {settings.admin_email},")
+    print(f"        the password is in {settings.secrets_dir}/webui_admin_password")
+    print(f"  API   {api}   the key is in {settings.secrets_dir}/gateway_api_key")
+
+
+def plan(typed: Typed) -> int:
+    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    prepared = prepare(layers, place, EngineLookout(settings.project))
+    if typed.as_json:
+        _print_json(render.as_record(prepared.plan, prepared.settled), indent=2)
+        return 0
+    print(f"profile {prepared.pick.name}: {prepared.pick.reason}\n")
+    print(render.as_text(prepared.plan), end="")
+    if typed.verbose:
+        print("\nSettings, and where each comes from:")
+        print(render.settings_as_text(prepared.settled), end="")
+    return 0
+
+
+def status(typed: Typed) -> int:
+    _, settings, place = settings_without_profile(typed.root, typed.flags)
+    services = EngineLookout(settings.project).services()
+    story = story_of(files.JournalFile(place.state / "journal.jsonl").records())
+    if typed.as_json:
+        _print_json(_status_record(services, story), indent=2)
+        return 0
+    if not services:
+        print("Nothing runs here. Next: python -m orchestrator up")
+    for name in SERVICES:
+        if name in services:
+            seen, image, _ = services[name]
+            print(f"{name:<10} {_state_in_words(seen):<28} {image}")
+    _tell_story(story)
+    return 0
+
+
+def _status_record(
+    services: Mapping[str, tuple[Sighting, str, str]], story: Story
+) -> dict[str, Any]:
+    seen = {name: sighting for name, (sighting, _, _) in services.items()}
+    return {
+        "serving": all(
+            name in seen and seen[name].health == "healthy"
+            for name in ("inference", "gateway", "webui")
+        ),
+        "profile": services["inference"][2] if "inference" in services else None,
+        "services": {
+            name: {
+                "state": sighting.status,
+                "health": sighting.health,
+                "exit_code": sighting.exit_code,
+                "restarts": sighting.restarts,
+                "image": image,
+            }
+            for name, (sighting, image, _) in services.items()
+        },
+        "last_run": {
+            "command": story.command,
+            "profile": story.profile,
+            "started_at": story.started_at,
+            "proven": story.proven,
+            "failures": [
+                {
+                    "step": failure.step,
+                    "attempt": failure.attempt,
+                    "reason": failure.reason,
+                    "last_words": failure.last_words,
+                }
+                for failure in story.failures
+            ],
+            "ended": story.ended,
+        }
+        if story.command
+        else None,
+    }
+
+
+def _state_in_words(seen: Sighting) -> str:
+    words = [seen.status or "unknown"]
+    if seen.status == "running" and seen.health:
+        words.append(seen.health)
+    if seen.status == "exited":
+        words.append(f"with {seen.exit_code}")
+    if seen.restarts:
+        words.append(f"restarts: {seen.restarts}")
+    return ", ".join(words)
+
+
+def _tell_story(story: Story) -> None:
+    if not story.command:
+        return
+    print(f"\nlast run: {story.command}, profile {story.profile}, {story.started_at}")
+    for failure in story.failures:
+        print(f"  {failure.step}, attempt {failure.attempt} failed: {failure.reason}")
+    if story.ended is None:
+        print("  it is under way, or was cut off")
+    elif story.ended["exit_code"]:
+        print(f"  ended with {story.ended['exit_code']}: {story.ended['what']}")
+        print(f"  why:  {story.ended['why']}\n  next: {story.ended['next_step']}")
+    else:
+        print("  ended well")
+
+
+def logs(typed: Typed, services: list[str], *, follow: bool, tail: str | None) -> int:
+    _, settings, place = settings_without_profile(typed.root, typed.flags)
+    for chunk in _stack(place, settings).follow_logs(services, follow=follow, tail=tail):
+        sys.stdout.write(chunk)
+        sys.stdout.flush()
+    return 0
+
+
+def down(typed: Typed, *, volumes: bool) -> int:
+    _, settings, place = settings_without_profile(typed.root, typed.flags)
+    stack = _stack(place, settings)
+    with files.run_lock(place.state, "down"):
+        stack.down(volumes=volumes)
+    kept = "" if volumes else ", the chat page's accounts and chats"
+    print(f"Stopped and removed. Kept: the weights in {place.weights}{kept}.")
+    if volumes:
+        print("Removed with it: the chat page's accounts and chats.")
+    return 0
+
+
+def _stack(place: Place, settings: Settings) -> ComposeStack:
+    if not place.env_file.exists():
+        raise BadConfiguration(
+            "there is no stack here yet",
+            why=f"{place.env_file} does not exist",
+            next_step="python -m orchestrator up",
+        )
+    EngineLookout(settings.project)  # Docker answers, or says why not
+    return ComposeStack(place.root, place.env_file, settings.project)
+
+
+def show_secrets(typed: Typed) -> int:
+    _, _, place = settings_without_profile(typed.root, typed.flags)
+    if not sys.stdout.isatty():
+        raise BadConfiguration(
+            "secrets are shown on a terminal only",
+            why="the output goes to a file or another program",
+            next_step=f"a program reads the file itself, such as {place.secrets}/gateway_api_key",
+        )
+    found = read_secrets(place.secrets)
+    if not found:
+        print("There are none yet. Next: python -m orchestrator up")
+    for name, value in found.items():
+        print(f"{name:<22} {value}")
+    return 0
+
+
+def version(typed: Typed) -> int:
+    record = {"orchestrator": __version__, "python": platform.python_version()}
+    if typed.as_json:
+        _print_json(record)
+    else:
+        print(f"orchestrator {record['orchestrator']}, Python {record['python']}")
+    return 0
+
+
+def _print_json(record: Mapping[str, Any], indent: int | None = None) -> None:
+    print(json.dumps(record, ensure_ascii=False, indent=indent), flush=True)

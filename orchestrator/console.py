@@ -1,0 +1,114 @@
+"""Draws events and errors: a live line on a terminal, plain lines elsewhere. All of it on stderr."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console as RichConsole
+from rich.status import Status
+from rich.text import Text
+from typing_extensions import Self, assert_never
+
+from orchestrator.core.errors import OrchestratorError
+from orchestrator.core.events import (
+    ActionProgressed,
+    Event,
+    GateChecked,
+    StepGaveUp,
+    StepKept,
+    StepPassed,
+    StepStarted,
+)
+
+HEARTBEAT_S = 30.0
+
+
+class Console:
+    """A context manager: leaving it takes the live line away. NO_COLOR is rich's to honour."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self._rich = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+        self._verbose = verbose
+        self._live: Status | None = None
+        self._step_started = 0.0
+        self._last_said = ("", 0.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end_live()
+
+    def show(self, event: Event) -> None:
+        match event:
+            case StepKept(step, reason):
+                self._line("=", "dim", step, f"already so: {reason}")
+            case StepStarted(step, attempt, cause):
+                self._begin(step, cause if attempt == 1 else f"{cause} (attempt {attempt})")
+            case ActionProgressed(step, line):
+                self._progress(step, line)
+            case GateChecked(step, result, waited_s):
+                self._checked(step, result.reason, waited_s)
+            case StepPassed(step, _, reason):
+                self._end_live()
+                self._line("+", "green", step, f"{reason} ({self._elapsed_s():.0f} s)")
+            case StepGaveUp():
+                self._gave_up(event)
+            case _:
+                assert_never(event)
+
+    def note(self, text: str) -> None:
+        self._rich.print(Text(text))
+
+    def explain(self, error: OrchestratorError) -> None:
+        self._end_live()
+        self._rich.print(Text.assemble(("error: ", "bold red"), error.what))
+        self._rich.print(Text(f"  why:  {error.why}"))
+        self._rich.print(Text(f"  next: {error.next_step}"))
+
+    def _begin(self, step: str, cause: str) -> None:
+        self._end_live()
+        self._step_started = time.monotonic()
+        self._last_said = ("", 0.0)
+        if self._rich.is_terminal:
+            self._live = self._rich.status(Text(f"{step}: {cause}"))
+            self._live.start()
+        else:
+            self._line(">", "", step, cause)
+
+    def _progress(self, step: str, line: str) -> None:
+        if self._live:
+            room = max(20, self._rich.width - len(step) - 12)
+            self._live.update(Text(f"{step}: {line.strip()[:room]}"))
+        elif self._verbose:
+            self._line("|", "", step, line)
+
+    def _checked(self, step: str, reason: str, waited_s: float) -> None:
+        if self._live:
+            self._live.update(Text(f"{step}: {reason} ({waited_s:.0f} s)"))
+            return
+        said, said_at = self._last_said
+        if reason != said or waited_s - said_at >= HEARTBEAT_S:
+            self._last_said = (reason, waited_s)
+            self._line("?", "", step, f"{reason} ({waited_s:.0f} s)")
+
+    def _gave_up(self, event: StepGaveUp) -> None:
+        self._end_live()
+        self._line("!", "yellow", event.step, f"attempt {event.attempt} failed: {event.reason}")
+        for line in event.last_words.splitlines():
+            self._rich.print(Text(f"    {line}", "dim"))
+
+    def _line(self, sign: str, style: str, step: str, text: str) -> None:
+        self._rich.print(Text.assemble((f"{sign} ", style), (f"{step}: ", "bold"), text))
+
+    def _end_live(self) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._step_started

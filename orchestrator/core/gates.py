@@ -1,0 +1,212 @@
+"""A gate is a question about the running stack; `judge` turns what was seen into an answer.
+
+Three answers, not two: a gate that is merely not open *yet* is worth waiting for,
+a gate that can no longer open is not.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from typing_extensions import assert_never
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePresent:
+    """The local image store holds this reference."""
+
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """The one-shot service is done, and a valid receipt proves every locked file."""
+
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class Healthy:
+    """Docker reports the service's own healthcheck as healthy."""
+
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The URL answers 200."""
+
+    service: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generates:
+    """Every one of `times` requests through the gateway brings a reply that holds `expected`.
+
+    More than once: engines are known to fail on the second prompt.
+    """
+
+    service: str
+    url: str
+    model: str
+    prompt: str
+    expected: str
+    max_tokens: int
+    times: int
+
+
+Gate = ImagePresent | Proven | Healthy | Answers | Generates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    text: str
+    first_token_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One look at a gate's subject. Only what the gate asks for is filled in.
+
+    `unproven`: reasons why the receipt does not prove the lock; None where nobody looked.
+    `trouble`: why a question over HTTP had no good answer, in a few words.
+    """
+
+    status: str | None = None
+    container_id: str | None = None
+    health: str | None = None
+    exit_code: int | None = None
+    out_of_memory: bool = False
+    restarts: int = 0
+    last_line: str = ""
+    image_present: bool = False
+    unproven: tuple[str, ...] | None = None
+    http_status: int | None = None
+    replies: tuple[Reply, ...] = ()
+    trouble: str = ""
+
+
+class Verdict(Enum):
+    OPEN = "open"
+    WAIT = "wait"
+    SHUT = "shut"
+
+
+class Fault(Enum):
+    """Why a gate is shut. Only a crash or an unreadable source is worth another attempt."""
+
+    CRASH = "crash"
+    SOURCE = "source"
+    CONFIGURATION = "configuration"
+    VERIFICATION = "verification"
+    ACCEPTANCE = "acceptance"
+
+
+# Exit codes of the stack's own programs, the same as the orchestrator's.
+FAULT_OF_EXIT_CODE = {2: Fault.CONFIGURATION, 5: Fault.SOURCE, 6: Fault.VERIFICATION}
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    verdict: Verdict
+    reason: str
+    fault: Fault = Fault.CRASH
+
+
+def judge(gate: Gate, seen: Sighting, first: Sighting) -> GateResult:
+    """Judge what is `seen` now, against the `first` look, taken before the attempt's action."""
+    match gate:
+        case ImagePresent():
+            return _judge_image(seen)
+        case Proven():
+            return _judge_proven(seen)
+        case Healthy() | Answers() | Generates():
+            return _judge_service(gate, seen, first)
+        case _:
+            assert_never(gate)
+
+
+def _judge_image(seen: Sighting) -> GateResult:
+    if seen.image_present:
+        return GateResult(Verdict.OPEN, "present")
+    return GateResult(Verdict.WAIT, "not in the image store")
+
+
+def _judge_proven(seen: Sighting) -> GateResult:
+    if seen.status in {"created", "running", "restarting"}:
+        return GateResult(Verdict.WAIT, seen.last_line or seen.status)
+    if seen.unproven == ():
+        return GateResult(Verdict.OPEN, "every byte proven")
+    if seen.status is None:
+        return GateResult(Verdict.WAIT, "not created")
+    if seen.out_of_memory:
+        return GateResult(Verdict.SHUT, "killed: out of memory")
+    if seen.exit_code == 0:
+        missing = "; ".join(seen.unproven or ("nobody looked",))
+        return GateResult(Verdict.SHUT, f"not proven: {missing}", Fault.VERIFICATION)
+    fault = FAULT_OF_EXIT_CODE.get(seen.exit_code or 0, Fault.CRASH)
+    reason = f"{describe_exit(seen.exit_code)}: {seen.last_line}"
+    return GateResult(Verdict.SHUT, reason, fault)
+
+
+def describe_exit(code: int | None) -> str:
+    """An exit status in words. Above 128 it is a signal's number plus 128 (POSIX shells' rule)."""
+    if code is None:
+        return "ended"
+    named = {132: "illegal instruction", 137: "killed", 139: "segmentation fault", 143: "stopped"}
+    return f"exit {code}, {named[code]}" if code in named else f"exit {code}"
+
+
+def _judge_service(
+    gate: Healthy | Answers | Generates, seen: Sighting, first: Sighting
+) -> GateResult:
+    if seen.out_of_memory:
+        return GateResult(Verdict.SHUT, "killed: out of memory")
+    # A restart policy hides a crash: the container is "running" again and its exit code is gone.
+    if seen.restarts > _restarts_before(seen, first):
+        died = f" ({describe_exit(seen.exit_code)})" if seen.exit_code else ""
+        return GateResult(Verdict.SHUT, f"crashed{died} and was restarted")
+    if seen.status in {"exited", "dead"}:
+        return GateResult(Verdict.SHUT, describe_exit(seen.exit_code))
+    match gate:
+        case Healthy():
+            return _judge_health(seen)
+        case Answers():
+            return _judge_answer(seen)
+        case Generates():
+            return _judge_replies(gate, seen)
+        case _:
+            assert_never(gate)
+
+
+def _restarts_before(seen: Sighting, first: Sighting) -> int:
+    """Restarts not to be held against this attempt: those of the same container, still counted.
+
+    Docker sets the count back to zero whenever somebody starts the container.
+    """
+    same = seen.container_id == first.container_id and seen.restarts >= first.restarts
+    return first.restarts if same else 0
+
+
+def _judge_health(seen: Sighting) -> GateResult:
+    if seen.health == "healthy":
+        return GateResult(Verdict.OPEN, "healthy")
+    return GateResult(Verdict.WAIT, seen.health or seen.status or "not created")
+
+
+def _judge_answer(seen: Sighting) -> GateResult:
+    if seen.http_status == 200:  # noqa: PLR2004 - HTTP's own number
+        return GateResult(Verdict.OPEN, "answers")
+    return GateResult(Verdict.WAIT, seen.trouble or "no answer yet")
+
+
+def _judge_replies(gate: Generates, seen: Sighting) -> GateResult:
+    for reply in seen.replies:
+        if gate.expected not in reply.text:
+            reason = (
+                f"asked {gate.prompt!r}, the reply is {reply.text!r}, without {gate.expected!r}"
+            )
+            return GateResult(Verdict.SHUT, reason, Fault.ACCEPTANCE)
+    if len(seen.replies) < gate.times:
+        return GateResult(Verdict.WAIT, seen.trouble or "no reply yet")
+    return GateResult(Verdict.OPEN, f"first token after {seen.replies[-1].first_token_s:.2f} s")

@@ -1,0 +1,52 @@
+"""The images of the stack: what each is made from, and how it is named.
+
+An image's tag is a digest of everything that goes into it, so a present tag is a current image.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+ROOTFS_REF = "appliance/rootfs:bookworm"  # made by images/base/rootfs.sh where no registry answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How one image is built. Paths are relative to `images/`, the build context."""
+
+    name: str
+    dockerfile: str
+    sources: Sequence[str]
+    owned: bool = False  # holds a folder that belongs to the stack's uid:gid
+
+
+BASE = Recipe(name="base", dockerfile="base/Dockerfile", sources=("base",))
+RECIPES: Mapping[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe(name="weights", dockerfile="downloader/Dockerfile", sources=("downloader", "wire")),
+        Recipe(
+            name="inference-llamacpp",
+            dockerfile="inference/llamacpp/Dockerfile",
+            sources=("inference/llamacpp", "wire"),
+        ),
+        Recipe(name="gateway", dockerfile="gateway/Dockerfile", sources=("gateway", "wire")),
+        Recipe(name="webui", dockerfile="webui/Dockerfile", sources=("webui",), owned=True),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """One image to be built: `ref` names the result, `build_args` are all that varies by host."""
+
+    recipe: Recipe
+    ref: str
+    build_args: Mapping[str, str] = field(default_factory=dict)
+
+
+def a_build(recipe: Recipe, sources_digest: str, build_args: Mapping[str, str]) -> Build:
+    """`sources_digest`: sha256 over the recipe's files. The tag covers it and the arguments."""
+    said = "\n".join([sources_digest, *(f"{k}={v}" for k, v in sorted(build_args.items()))])
+    tag = hashlib.sha256(said.encode()).hexdigest()[:12]
+    return Build(recipe=recipe, ref=f"appliance/{recipe.name}:{tag}", build_args=build_args)

@@ -1,0 +1,221 @@
+"""From choices and facts to an immutable list of steps. Nothing here happens yet."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core.facts import HostFacts
+from orchestrator.core.gates import Answers, Gate, Generates, Healthy, ImagePresent, Proven
+from orchestrator.core.images import Build
+from orchestrator.core.profile import Profile
+from orchestrator.core.settings import Settings
+from wire import Lock
+
+ROOT_UID = 0
+# Whoever installs as root gets containers that run as nobody in particular.
+STACK_UID_FOR_ROOT = 10001
+
+
+@dataclass(frozen=True, slots=True)
+class AssembleRootfs:
+    """Make the base file system from the operating system's own packages."""
+
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullImage:
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuildImage:
+    build: Build
+
+
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartService:
+    service: str
+
+
+Action = AssembleRootfs | PullImage | BuildImage | RunJob | StartService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Wait up to `within_s` for the gate, looking every `every_s`; try the whole step `tries` times.
+
+    Before attempt n+1 the wait is `pause_s` doubled n-1 times.
+    """
+
+    within_s: float
+    every_s: float = 1.0
+    tries: int = 1
+    pause_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Do one thing, then prove it."""
+
+    name: str
+    action: Action
+    gate: Gate
+    patience: Patience
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`env`: the whole effect on Compose. `steps`: in order, each proven before the next."""
+
+    profile: str
+    env: Mapping[str, str]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseSystem:
+    """Where the images' base comes from: a registry's reference, or one assembled here."""
+
+    ref: str
+    from_registry: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folders:
+    """Absolute folders of this host that containers are given."""
+
+    locks: Path
+    source: Path
+    weights: Path
+    secrets: Path
+
+
+def stack_owner(facts: HostFacts) -> tuple[int, int]:
+    """The one uid:gid that containers run as, and that owns secrets, weights and data."""
+    if facts.uid == ROOT_UID:
+        return STACK_UID_FOR_ROOT, STACK_UID_FOR_ROOT
+    return facts.uid, facts.gid
+
+
+def make_steps(
+    settings: Settings, profile: Profile, lock: Lock, base: BaseSystem, builds: Sequence[Build]
+) -> tuple[Step, ...]:
+    """What `up` does, in order. `builds`: the base image first, then the service images."""
+    return (
+        _base_step(base, settings),
+        *(_build_step(build, settings) for build in builds),
+        Step(
+            name="weights",
+            action=RunJob("weights"),
+            gate=Proven("weights"),
+            patience=Patience(within_s=24 * 3600, tries=settings.tries, pause_s=5),
+            cause=f"{lock.repo}@{lock.revision[:12]}: {len(lock.files)} files, "
+            f"{lock.total_bytes / 1e9:.2f} GB",
+        ),
+        Step(
+            name="inference",
+            action=StartService("inference"),
+            gate=Healthy("inference"),
+            patience=Patience(within_s=settings.load_timeout_s, tries=settings.tries),
+            cause=f"{profile.engine.value} loads {profile.model_file}",
+        ),
+        Step(
+            name="gateway",
+            action=StartService("gateway"),
+            gate=Answers("gateway", f"http://127.0.0.1:{settings.gateway_port}/readyz"),
+            patience=Patience(within_s=120, tries=settings.tries),
+            cause="the one door to the engine",
+        ),
+        _first_token_step(settings, profile),
+        Step(
+            name="webui",
+            action=StartService("webui"),
+            gate=Answers("webui", f"http://127.0.0.1:{settings.webui_port}/ready"),
+            patience=Patience(within_s=300, tries=settings.tries),
+            cause="the page people chat on",
+        ),
+    )
+
+
+def _base_step(base: BaseSystem, settings: Settings) -> Step:
+    action = PullImage(base.ref) if base.from_registry else AssembleRootfs(base.ref)
+    cause = "an image registry answers" if base.from_registry else "no image registry answers"
+    return Step(
+        name="base system",
+        action=action,
+        gate=ImagePresent(base.ref),
+        patience=Patience(within_s=10, tries=settings.tries),
+        cause=cause,
+    )
+
+
+def _build_step(build: Build, settings: Settings) -> Step:
+    return Step(
+        name=f"image {build.recipe.name}",
+        action=BuildImage(build),
+        gate=ImagePresent(build.ref),
+        patience=Patience(within_s=10, tries=settings.tries),
+        cause=f"{build.ref} is not built yet",
+    )
+
+
+def _first_token_step(settings: Settings, profile: Profile) -> Step:
+    return Step(
+        name="first token",
+        # Already running; only after a crash does an attempt really start it again.
+        action=StartService("inference"),
+        gate=Generates(
+            service="inference",
+            url=f"http://127.0.0.1:{settings.gateway_port}/v1/chat/completions",
+            model=settings.model_name,
+            prompt=profile.acceptance.prompt,
+            expected=profile.acceptance.contains,
+            max_tokens=profile.acceptance.max_tokens,
+            times=2,
+        ),
+        patience=Patience(within_s=settings.load_timeout_s + 120, tries=settings.tries),
+        cause="a running container proves nothing, a reply does",
+    )
+
+
+def stack_env(
+    settings: Settings,
+    profile: Profile,
+    facts: HostFacts,
+    folders: Folders,
+    image_refs: Mapping[str, str],
+) -> Mapping[str, str]:
+    """Every variable of compose.yaml. `image_refs`: service -> image reference."""
+    uid, gid = stack_owner(facts)
+    values = {
+        "UID": uid,
+        "GID": gid,
+        "PROFILE": profile.name,
+        **{f"{service.upper()}_IMAGE": ref for service, ref in image_refs.items()},
+        "LOCKS_DIR": folders.locks,
+        "SOURCE_DIR": folders.source,
+        "WEIGHTS_DIR": folders.weights,
+        "SECRETS_DIR": folders.secrets,
+        "LOCK_NAME": profile.lock_name,
+        "MODEL_FILE": profile.model_file,
+        "MODEL_NAME": settings.model_name,
+        "CONTEXT_TOKENS": settings.context_tokens,
+        "SLOTS": settings.slots,
+        "THREADS": settings.threads,
+        "INFERENCE_CPUSET": settings.inference_cpus,
+        "INFERENCE_MEMORY_BYTES": settings.inference_memory_bytes,
+        "LOAD_TIMEOUT_S": settings.load_timeout_s,
+        "GATEWAY_PORT": settings.gateway_port,
+        "WEBUI_PORT": settings.webui_port,
+        "ADMIN_EMAIL": settings.admin_email,
+    }
+    # The prefix: a variable of the same name in somebody's shell would win over the env file.
+    stack = {f"STACK_{name}": str(value) for name, value in values.items()}
+    return {"COMPOSE_PROJECT_NAME": settings.project} | stack

@@ -1,0 +1,109 @@
+"""A plan as text: for the eye, for Compose, for programs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from typing_extensions import assert_never
+
+from orchestrator.core.gates import Answers, Gate, Generates, Healthy, ImagePresent, Proven
+from orchestrator.core.plan import (
+    Action,
+    AssembleRootfs,
+    BuildImage,
+    Plan,
+    PullImage,
+    RunJob,
+    StartService,
+)
+from orchestrator.core.settings import Settled
+
+
+def as_text(plan: Plan) -> str:
+    """One line a step: what is done, what must then be true, and why."""
+    rows = [
+        (f"{n}.", step.name, describe_action(step.action), describe_gate(step.gate), step.cause)
+        for n, step in enumerate(plan.steps, start=1)
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        + f"  ({row[4]})\n"
+        for row in rows
+    )
+
+
+def as_record(plan: Plan, settled: Settled) -> dict[str, Any]:
+    """The plan as JSON-ready values, with the settings behind it and where each came from."""
+    settings = settled.settings.model_dump(mode="json")
+    return {
+        "profile": plan.profile,
+        "settings": {
+            name: {"value": value, "from": settled.origins[name]}
+            for name, value in settings.items()
+        },
+        "env": dict(plan.env),
+        "steps": [
+            {
+                "name": step.name,
+                "action": describe_action(step.action),
+                "gate": describe_gate(step.gate),
+                "within_s": step.patience.within_s,
+                "tries": step.patience.tries,
+                "cause": step.cause,
+            }
+            for step in plan.steps
+        ],
+    }
+
+
+def settings_as_text(settled: Settled) -> str:
+    """One line a setting: name, value, origin."""
+    values = settled.settings.model_dump(mode="json")
+    width = max(map(len, values))
+    return "".join(
+        f"{name.ljust(width)}  {'' if value is None else value}  [{settled.origins[name]}]\n"
+        for name, value in values.items()
+    )
+
+
+def describe_action(action: Action) -> str:
+    match action:
+        case AssembleRootfs(ref):
+            return f"assemble {ref}"
+        case PullImage(ref):
+            return f"pull {ref}"
+        case BuildImage(build):
+            return f"build {build.ref}"
+        case RunJob(service):
+            return f"run {service}"
+        case StartService(service):
+            return f"start {service}"
+        case _:
+            assert_never(action)
+
+
+def describe_gate(gate: Gate) -> str:
+    match gate:
+        case ImagePresent():
+            return "image is present"
+        case Proven():
+            return "every byte is proven"
+        case Healthy():
+            return "healthy"
+        case Answers(_, url):
+            return f"{url} answers"
+        case Generates():
+            return f"replies with {gate.expected!r}, {gate.times} times"
+        case _:
+            assert_never(gate)
+
+
+def as_env_file(env: Mapping[str, str]) -> str:
+    """Sorted KEY='value' lines. Single quotes: Compose then reads #, $ and spaces as they are."""
+    return "".join(f"{key}='{value}'\n" for key, value in sorted(env.items()))
+
+
+def from_env_file(text: str) -> dict[str, str]:
+    """What `as_env_file` wrote."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {key: value.strip("'") for key, value in pairs}

@@ -1,0 +1,137 @@
+"""What the operator chose, and where each choice came from.
+
+Layers, strongest first: flag, ORCH_* variable, appliance.toml, profile, default.
+`adapters.environment` reads them; `settle` lays them over one another.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import Self
+
+from orchestrator.core.errors import BadConfiguration
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def _fits_an_env_file(path: Path) -> Path:
+    # Compose has no way to write these in an env file that all its versions read alike.
+    if any(sign in str(path) for sign in "'\n\r\\"):
+        message = "a path with a quote, a backslash or a line break can't be passed to Compose"
+        raise ValueError(message)
+    return path
+
+
+Folder = Annotated[Path, AfterValidator(_fits_an_env_file)]
+
+
+class Settings(BaseModel):
+    """Every setting, with its default. Relative folders are relative to the project's folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    project: str = Field(
+        "appliance",
+        pattern=r"^[a-z0-9][a-z0-9_-]*$",
+        description="Compose project: the prefix of containers, networks and volumes",
+    )
+    profile: str | None = Field(None, description="one of configs/profiles; none: chosen for you")
+    state_dir: Folder = Field(Path(".state"), description="env file, journal, lock, build logs")
+    secrets_dir: Folder = Field(Path("secrets"), description="keys and passwords, made on first up")
+    weights_dir: Folder = Field(Path("weights"), description="where the model's files are kept")
+    source_dir: Folder | None = Field(
+        None, description="take the weights from this folder (USB disk, NFS), not the profile's"
+    )
+    gateway_port: Port = Field(8080, description="port of the API on 127.0.0.1")
+    webui_port: Port = Field(3000, description="port of the chat page on 127.0.0.1")
+    model_name: str = Field(
+        "local-model",
+        pattern=r"^[A-Za-z0-9._-]{1,64}$",
+        description="the model's name for clients, the same whatever the profile",
+    )
+    admin_email: str = Field(
+        "admin@appliance.local",
+        pattern=r"^[^@\s'\"\\$#]+@[^@\s'\"\\$#]+\.[^@\s'\"\\$#]+$",
+        description="log-in name of the chat page's administrator",
+    )
+    base_image: str = Field(
+        "docker.io/library/debian:bookworm-slim",
+        description="base of all images, where an image registry answers",
+    )
+    base_digest: str | None = Field(
+        None, pattern=r"^sha256:[0-9a-f]{64}$", description="pins base_image by content"
+    )
+    debian_mirror: str | None = Field(
+        None, pattern=r"^https?://\S+$", description="Debian mirror for images; none: this host's"
+    )
+    inference_cpus: str = Field(
+        "", pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", description="CPUs for the engine, as in 0-15"
+    )
+    inference_memory_bytes: int = Field(8 << 30, ge=64 << 20, description="the engine's limit")
+    threads: int = Field(0, ge=0, description="engine threads; 0: one per CPU it may use")
+    slots: int = Field(1, ge=1, le=64, description="requests the engine works on at once")
+    context_tokens: int = Field(4096, ge=256, description="context of each slot")
+    load_timeout_s: int = Field(600, ge=1, description="patience with the engine's start")
+    tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
+
+    @model_validator(mode="after")
+    def _two_ports(self) -> Self:
+        if self.gateway_port == self.webui_port:
+            message = f"gateway_port and webui_port are both {self.webui_port}"
+            raise ValueError(message)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """Values from one place. `origins[name]` says where exactly, in the operator's words."""
+
+    values: Mapping[str, object]
+    origins: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """Settings, and for each name the place that decided it."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def settle(layers: Sequence[Layer]) -> Settled:
+    """Lay the layers over the defaults, strongest first.
+
+    Raises BadConfiguration for an unknown name or an unusable value, naming its origin.
+    """
+    values: dict[str, object] = {}
+    origins: dict[str, str] = dict.fromkeys(Settings.model_fields, "default")
+    for layer in reversed(layers):
+        values |= layer.values
+        origins |= layer.origins
+    for name in values:
+        if name not in Settings.model_fields:
+            raise unknown_setting(name, origins[name])
+    try:
+        return Settled(settings=Settings.model_validate(values), origins=origins)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        where = f"{name} = {values.get(name)!r}, from {origins[name]}: " if name else ""
+        raise BadConfiguration(
+            "a setting can't be used",
+            why=where + problem["msg"],
+            next_step="correct it there, and try again",
+        ) from error
+
+
+def unknown_setting(name: str, origin: str) -> BadConfiguration:
+    near = get_close_matches(name, Settings.model_fields, n=1)
+    return BadConfiguration(
+        f"there is no setting {name!r}",
+        why=f"it comes from {origin}",
+        next_step=f"did you mean {near[0]!r}?" if near else "python -m orchestrator up --help",
+    )

@@ -1,0 +1,206 @@
+"""Carry out a plan, one step at a time, telling each event as it happens.
+
+The only place that retries, and the only user of tenacity: once over attempts at a step, once over
+looks at its gate. Errors while looking go straight up; only answers are retried.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+
+from tenacity import RetryCallState, RetryError, Retrying, retry_if_result, wait_fixed
+from tenacity.stop import stop_after_attempt
+from tenacity.wait import wait_exponential
+from typing_extensions import assert_never
+
+from orchestrator.core.errors import (
+    AcceptanceNotMet,
+    ActionFailed,
+    BadConfiguration,
+    FetchFailed,
+    GateStayedShut,
+    OrchestratorError,
+    VerificationFailed,
+)
+from orchestrator.core.events import (
+    ActionProgressed,
+    Event,
+    GateChecked,
+    StepGaveUp,
+    StepKept,
+    StepPassed,
+    StepStarted,
+)
+from orchestrator.core.gates import Fault, GateResult, ImagePresent, Sighting, Verdict, judge
+from orchestrator.core.plan import (
+    AssembleRootfs,
+    BuildImage,
+    Plan,
+    PullImage,
+    RunJob,
+    StartService,
+    Step,
+)
+from orchestrator.world import World
+
+WORTH_ANOTHER_TRY = frozenset({Fault.CRASH, Fault.SOURCE})
+
+
+def execute(plan: Plan, world: World) -> Generator[Event, None, None]:
+    """Yield what happens. Raises the OrchestratorError that ends the run."""
+    for step in plan.steps:
+        if kept := _already_so(step, world):
+            yield kept
+        else:
+            yield from _carry_out(step, world)
+
+
+def _already_so(step: Step, world: World) -> StepKept | None:
+    seen = world.lookout.look(step.gate)
+    result = judge(step.gate, seen, seen)
+    if result.verdict is not Verdict.OPEN:
+        return None
+    match step.action:
+        case StartService(service) if not world.stack.is_current(service):
+            return None
+        case _:
+            return StepKept(step.name, result.reason)
+
+
+def _carry_out(step: Step, world: World) -> Generator[Event, None, None]:
+    attempts = Retrying(
+        retry=retry_if_result(_deserves_another_try),
+        stop=stop_after_attempt(step.patience.tries),
+        wait=wait_exponential(multiplier=step.patience.pause_s, max=60),
+        sleep=world.clock.sleep,
+    )
+    result = GateResult(Verdict.WAIT, "not tried")
+    try:
+        for attempt in attempts:
+            number = attempt.retry_state.attempt_number
+            if number > 1:
+                _clear_away(step, world)
+            result = yield from _attempt(step, number, world)
+            attempt.retry_state.set_result(result)
+    except RetryError:
+        pass  # the last result says all
+    if result.verdict is not Verdict.OPEN:
+        _leave_at_rest(step, world)
+        raise _error(step, result)
+
+
+def _deserves_another_try(result: GateResult) -> bool:
+    return result.verdict is not Verdict.OPEN and result.fault in WORTH_ANOTHER_TRY
+
+
+def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, GateResult]:
+    yield StepStarted(step.name, number, step.cause)
+    first = world.lookout.look(step.gate)
+    try:
+        for line in _act(step, world):
+            yield ActionProgressed(step.name, line)
+    except ActionFailed as failure:
+        result = GateResult(Verdict.SHUT, failure.reason)
+        words = failure.last_words or _last_words(step, world)
+        yield StepGaveUp(step.name, number, failure.reason, words)
+        return result
+    result = yield from _await_gate(step, first, world)
+    if result.verdict is Verdict.OPEN:
+        yield StepPassed(step.name, number, result.reason)
+    else:
+        yield StepGaveUp(step.name, number, result.reason, _last_words(step, world))
+    return result
+
+
+def _act(step: Step, world: World) -> Iterator[str]:
+    match step.action:
+        case AssembleRootfs(ref):
+            yield from world.images.assemble_rootfs(ref)
+        case PullImage(ref):
+            yield from world.images.pull(ref)
+        case BuildImage(build):
+            yield from world.images.build(build)
+        case RunJob(service) | StartService(service):
+            world.stack.start(service)
+        case _:
+            assert_never(step.action)
+
+
+def _await_gate(step: Step, first: Sighting, world: World) -> Generator[Event, None, GateResult]:
+    started = world.clock.now()
+    last = GateResult(Verdict.WAIT, "never looked")
+    looks = Retrying(
+        retry=retry_if_result(lambda result: result.verdict is Verdict.WAIT),
+        stop=_once_passed(started + step.patience.within_s, world.clock.now),
+        wait=wait_fixed(step.patience.every_s),
+        sleep=world.clock.sleep,
+    )
+    try:
+        for look in looks:
+            last = judge(step.gate, world.lookout.look(step.gate), first)
+            look.retry_state.set_result(last)
+            yield GateChecked(step.name, last, world.clock.now() - started)
+    except RetryError:
+        reason = f"still not so after {step.patience.within_s:g} s: {last.reason}"
+        return GateResult(Verdict.SHUT, reason)
+    return last
+
+
+def _once_passed(deadline: float, now: Callable[[], float]) -> Callable[[RetryCallState], bool]:
+    # Tenacity's own stop_after_delay reads the process's clock, not ours.
+    return lambda _: now() >= deadline
+
+
+def _service(step: Step) -> str | None:
+    return None if isinstance(step.gate, ImagePresent) else step.gate.service
+
+
+def _last_words(step: Step, world: World) -> str:
+    service = _service(step)
+    return "" if service is None else world.lookout.tail(service)
+
+
+def _clear_away(step: Step, world: World) -> None:
+    if (service := _service(step)) is not None:
+        world.stack.remove(service)
+
+
+def _leave_at_rest(step: Step, world: World) -> None:
+    """Stop, and keep as evidence: under its restart policy a broken service would crash for ever."""
+    if isinstance(step.action, StartService):
+        world.stack.stop(step.action.service)
+
+
+def _error(step: Step, result: GateResult) -> OrchestratorError:
+    service = _service(step)
+    if service is None:
+        return FetchFailed(
+            f"{step.name} could not be made",
+            why=result.reason,
+            next_step="check the network and free disk, then: python -m orchestrator up",
+        )
+    logs = f"python -m orchestrator logs {service}"
+    match result.fault:
+        case Fault.CRASH:
+            what = f"{step.name}: {service} did not come up in {step.patience.tries} tries"
+            return GateStayedShut(what, why=result.reason, next_step=logs)
+        case Fault.SOURCE:
+            return FetchFailed(
+                "the weights could not be read",
+                why=result.reason,
+                next_step="see to the source, then: python -m orchestrator up",
+            )
+        case Fault.CONFIGURATION:
+            return BadConfiguration(
+                f"{service} can't use its configuration", why=result.reason, next_step=logs
+            )
+        case Fault.VERIFICATION:
+            return VerificationFailed(
+                "the weights are not what the lock says",
+                why=result.reason,
+                next_step=f"{logs}; get the named files again, then: python -m orchestrator up",
+            )
+        case Fault.ACCEPTANCE:
+            return AcceptanceNotMet(
+                "the stack runs, but its reply is wrong", why=result.reason, next_step=logs
+            )
+        case _:
+            assert_never(result.fault)

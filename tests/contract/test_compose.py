@@ -1,0 +1,202 @@
+"""Agreements between compose.yaml, the env file and the images. No container is started."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import a_host, a_profile
+from orchestrator.adapters import secret_files
+from orchestrator.core.images import RECIPES
+from orchestrator.core.plan import Folders, stack_env
+from orchestrator.core.render import as_env_file
+from orchestrator.core.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+SERVICES = ("weights", "inference", "gateway", "webui")
+ODD = Path("/data/a b#c$d/äß/中文")
+
+
+def an_env() -> dict[str, str]:
+    folders = Folders(locks=ODD, source=ODD, weights=ODD, secrets=ODD)
+    refs = {service: f"appliance/{service}:0123456789ab" for service in SERVICES}
+    return dict(stack_env(Settings(), a_profile(), a_host(), folders, refs))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The stack as Compose itself reads it, from the env file as we write it."""
+    env_file = tmp_path_factory.mktemp("env") / "stack.env"
+    env_file.write_text(as_env_file(an_env()), encoding="utf-8")
+    command = ["docker", "compose", "--env-file", str(env_file), "config", "--format", "json"]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("STACK_", "COMPOSE_"))}
+    done = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=True)
+    read: dict[str, Any] = json.loads(done.stdout)
+    return read
+
+
+def test_every_variable_of_the_stack_is_written_and_every_written_one_is_used() -> None:
+    used = set(re.findall(r"\$\{([A-Z0-9_]+)\}", COMPOSE))
+    written = set(an_env()) - {"COMPOSE_PROJECT_NAME"}  # Compose's own
+    assert used == written
+
+
+def test_compose_reads_odd_folder_names_as_they_are(config: dict[str, Any]) -> None:
+    sources = {mount["source"] for mount in config["services"]["weights"]["volumes"]}
+    # `config` prints a file for Compose to read again, so it doubles the sign of a variable.
+    assert {source.replace("$$", "$") for source in sources} == {str(ODD)}
+
+
+def test_the_services_are_those_of_the_design(config: dict[str, Any]) -> None:
+    assert set(config["services"]) == set(SERVICES)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_service_is_hardened(config: dict[str, Any], service: str) -> None:
+    found = config["services"][service]
+    assert found["user"] == "1000:1000"
+    assert found["read_only"] is True
+    assert found["cap_drop"] == ["ALL"]
+    assert found.get("cap_add", []) == (["SYS_NICE"] if service == "inference" else [])
+    assert found["security_opt"] == ["no-new-privileges:true"]
+    assert found["init"] is True
+    assert "privileged" not in found
+    assert "/tmp" in found["tmpfs"]
+    assert int(found["mem_limit"]) > 0
+    assert found["pids_limit"] > 0
+    assert found["logging"]["options"]["max-size"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_service_has_a_healthcheck_that_needs_no_curl(
+    config: dict[str, Any], service: str
+) -> None:
+    assert config["services"][service]["healthcheck"]["test"][:3] == ["CMD", "python3", "-m"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_images_are_named_by_content_and_never_fetched_behind_our_back(
+    config: dict[str, Any], service: str
+) -> None:
+    found = config["services"][service]
+    assert re.fullmatch(r"appliance/[a-z-]+:[0-9a-f]{12}", found["image"])
+    assert found["pull_policy"] == "never"
+    assert "build" not in found
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_secret_is_in_a_services_environment(config: dict[str, Any], service: str) -> None:
+    for name, value in config["services"][service]["environment"].items():
+        secret = re.search("KEY|PASSWORD|TOKEN|SECRET", name) and not name.endswith("_FILE")
+        # CONTEXT_TOKENS counts tokens, it is none
+        assert not secret or name == "CONTEXT_TOKENS", f"{name}={value}"
+
+
+def test_every_secret_mounted_is_made_and_every_secret_made_is_mounted(
+    config: dict[str, Any],
+) -> None:
+    assert set(config["secrets"]) == set(secret_files.MAKERS)
+
+
+def test_only_the_weights_job_has_egress(config: dict[str, Any]) -> None:
+    networks = config["networks"]
+    assert networks["engine"]["internal"] is True
+    masquerade = "com.docker.network.bridge.enable_ip_masquerade"
+    assert networks["edge"]["driver_opts"][masquerade] == "false"
+    open_ones = {name for name in networks if name not in {"engine", "edge"}}
+    users = {
+        service for service in SERVICES if open_ones & set(config["services"][service]["networks"])
+    }
+    assert users == {"weights"}
+
+
+def test_ports_are_published_on_loopback_only_and_never_the_engines(
+    config: dict[str, Any],
+) -> None:
+    published = {
+        service: [(port["host_ip"], port["published"]) for port in found.get("ports", ())]
+        for service, found in config["services"].items()
+    }
+    assert published == {
+        "weights": [],
+        "inference": [],
+        "gateway": [("127.0.0.1", "8080")],
+        "webui": [("127.0.0.1", "3000")],
+    }
+
+
+def test_nothing_starts_before_what_it_stands_on(config: dict[str, Any]) -> None:
+    conditions = {
+        service: {name: rule["condition"] for name, rule in found.get("depends_on", {}).items()}
+        for service, found in config["services"].items()
+    }
+    assert conditions == {
+        "weights": {},
+        "inference": {"weights": "service_completed_successfully"},
+        "gateway": {"inference": "service_healthy"},
+        "webui": {"gateway": "service_healthy"},
+    }
+
+
+def test_weights_are_written_by_the_job_alone(config: dict[str, Any]) -> None:
+    mounts = {
+        service: {
+            mount["target"]: mount.get("read_only", False)
+            for mount in found.get("volumes", ())
+            if mount["type"] == "bind"
+        }
+        for service, found in config["services"].items()
+    }
+    assert mounts["weights"] == {"/locks": True, "/source": True, "/weights": False}
+    assert mounts["inference"] == {"/locks": True, "/weights": True}
+    assert mounts["gateway"] == mounts["webui"] == {}
+
+
+@pytest.mark.parametrize(
+    ("service", "module"),
+    [
+        ("weights", "downloader.settings"),
+        ("inference", "llamacpp_engine.settings"),
+        ("gateway", "gateway.settings"),
+        ("webui", "webui_launcher.settings"),
+    ],
+)
+def test_every_variable_given_to_a_service_is_one_that_it_reads(
+    config: dict[str, Any], service: str, module: str
+) -> None:
+    source = next((ROOT / "images").glob(f"**/src/{module.replace('.', '/')}.py"))
+    text = source.read_text(encoding="utf-8").lower()
+    for variable in config["services"][service]["environment"]:
+        assert re.search(rf"\b{variable.lower()}\b", text), f"{module} does not read {variable}"
+
+
+@pytest.mark.parametrize("name", [*RECIPES, "base"])
+def test_images_start_from_the_base_they_are_given(name: str) -> None:
+    path = RECIPES[name].dockerfile if name in RECIPES else "base/Dockerfile"
+    text = (ROOT / "images" / path).read_text(encoding="utf-8")
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)", text, re.MULTILINE))
+    starts = set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) - stages
+    assert starts == ({"${ROOTFS}"} if name == "base" else {"${BASE}"})
+
+
+@pytest.mark.parametrize(
+    "lock", sorted(ROOT.glob("**/*.lock")), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_every_package_is_pinned_with_hashes_and_without_an_address(lock: Path) -> None:
+    if ".venv" in lock.parts:
+        return
+    text = lock.read_text(encoding="utf-8")
+    assert not re.search(r"https?://|--index|--find-links", text)
+    packages = re.split(
+        r"\n(?=[a-zA-Z0-9])",
+        "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#")).strip(),
+    )
+    assert packages
+    for package in packages:
+        assert re.match(r"[A-Za-z0-9._-]+(\[[^]]+\])?==\S+", package), package
+        assert "--hash=sha256:" in package, package

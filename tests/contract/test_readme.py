@@ -1,0 +1,52 @@
+"""What the READMEs tell people to type is what the programs take."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import build_parser
+from orchestrator.core import errors
+from orchestrator.core.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ("README.md", "README.zh.md", "docs/operations.md")
+
+
+def commands(document: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(r"python3? -m orchestrator ([^`\n#|]+)", text)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_parses(document: str) -> None:
+    found = commands(document)
+    assert found
+    for line in found:
+        build_parser().parse_args(line.split())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_setting_named_exists(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    named = {name.lower() for name in re.findall(r"\bORCH_([A-Z_]+[A-Z])\b", text)} - {"name"}
+    assert named <= set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
+def test_every_exit_code_has_its_row(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    rows = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+    ours = {
+        kind.exit_code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.OrchestratorError)
+    }
+    assert rows >= ours | {0, errors.INTERRUPTED_EXIT_CODE}
+
+
+def test_every_file_the_readme_links_to_exists() -> None:
+    for document in DOCUMENTS:
+        path = ROOT / document
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{document} links to {target}"

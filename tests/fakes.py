@@ -1,0 +1,175 @@
+"""A world made of lists, and values to start from."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.core.errors import ActionFailed
+from orchestrator.core.facts import HostFacts
+from orchestrator.core.gates import Gate, ImagePresent, Reply, Sighting
+from orchestrator.core.images import BASE, RECIPES, Build, a_build
+from orchestrator.core.plan import BaseSystem, Plan, make_steps
+from orchestrator.core.profile import Profile
+from orchestrator.core.settings import Settings
+from orchestrator.world import World
+from wire import Lock
+
+PARIS = "The capital of France is Paris."
+DONE = Sighting(status="exited", container_id="w1", exit_code=0, unproven=())
+HEALTHY = Sighting(status="running", container_id="i1", health="healthy")
+STARTING = Sighting(status="running", container_id="i1", health="starting")
+CRASHED = Sighting(status="exited", container_id="i1", exit_code=137)
+READY = Sighting(status="running", container_id="g1", http_status=200)
+REPLIED = Sighting(
+    status="running",
+    container_id="i1",
+    replies=(Reply(text=PARIS, first_token_s=0.2), Reply(text=PARIS, first_token_s=0.1)),
+)
+ABSENT = Sighting()
+PRESENT = Sighting(image_present=True)
+
+
+@dataclass
+class FakeStack:
+    """Remembers what it was told. `refusals`: what Compose says to a service's next starts."""
+
+    current: bool = False
+    refusals: dict[str, list[str]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+
+    def start(self, service: str) -> None:
+        self.calls.append(f"start {service}")
+        if self.refusals.get(service):
+            raise ActionFailed(self.refusals[service].pop(0))
+
+    def stop(self, service: str) -> None:
+        self.calls.append(f"stop {service}")
+
+    def remove(self, service: str) -> None:
+        self.calls.append(f"remove {service}")
+
+    def is_current(self, service: str) -> bool:
+        return self.current
+
+
+@dataclass
+class FakeImages:
+    """Says one line, then has or has not made the image. `failures`: of the next builds."""
+
+    failures: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+
+    def assemble_rootfs(self, ref: str) -> Iterator[str]:
+        return self._make(ref)
+
+    def pull(self, ref: str) -> Iterator[str]:
+        return self._make(ref)
+
+    def build(self, build: Build) -> Iterator[str]:
+        return self._make(build.ref)
+
+    def _make(self, ref: str) -> Iterator[str]:
+        yield f"making {ref}"
+        if self.failures:
+            raise ActionFailed(self.failures.pop(0), "its last words")
+        self.made.append(ref)
+
+
+@dataclass
+class ScriptedLookout:
+    """Shows each service's sightings in order; the last one repeats. Images are as `images` says.
+
+    The first token has a script of its own, "first token": its gate looks at inference too.
+    """
+
+    script: dict[str, list[Sighting]]
+    images: FakeImages
+
+    def look(self, gate: Gate) -> Sighting:
+        if isinstance(gate, ImagePresent):
+            return Sighting(image_present=gate.ref in self.images.made)
+        key = "first token" if type(gate).__name__ == "Generates" else gate.service
+        sightings = self.script[key]
+        return sightings.pop(0) if len(sightings) > 1 else sightings[0]
+
+    def tail(self, service: str) -> str:
+        return f"last words of {service}"
+
+
+@dataclass
+class FakeClock:
+    time: float = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def a_lock() -> Lock:
+    file = {"path": "m.gguf", "size_bytes": 2_000_000_000, "sha256": "0" * 64}
+    return Lock.model_validate({"repo": "o/r", "revision": "a" * 40, "files": [file]})
+
+
+def a_profile(**changes: Any) -> Profile:
+    fields = {
+        "name": "tiny",
+        "summary": "a tiny model",
+        "engine": "llamacpp",
+        "model_file": "m.gguf",
+        "source": {"kind": "folder", "path": "here"},
+        "serving": {
+            "context_tokens": 2048,
+            "slots": 2,
+            "inference_memory_bytes": 1_000_000_000,
+            "load_timeout_s": 10,
+        },
+        "needs": {"memory_bytes": 500_000_000, "cpu_flags": ["avx2"]},
+        "acceptance": {
+            "prompt": "What is the capital of France?",
+            "contains": PARIS,
+            "max_tokens": 32,
+        },
+    }
+    return Profile.model_validate(fields | changes)
+
+
+def a_host(**changes: Any) -> HostFacts:
+    fields: dict[str, Any] = {
+        "memory_available_bytes": 16_000_000_000,
+        "disk_free_bytes": 100_000_000_000,
+        "cpu_flags": frozenset({"avx2", "fma"}),
+        "gpus": (),
+        "busy_ports": frozenset(),
+        "uid": 1000,
+        "gid": 1000,
+    }
+    return HostFacts(**(fields | changes))
+
+
+def a_plan(**settings: Any) -> Plan:
+    base = BaseSystem(ref="rootfs", from_registry=False)
+    builds = (a_build(BASE, "digest", {}), a_build(RECIPES["gateway"], "digest", {}))
+    chosen = Settings.model_validate({"load_timeout_s": 10} | settings)
+    steps = make_steps(chosen, a_profile(), a_lock(), base, builds)
+    return Plan(profile="tiny", env={}, steps=steps)
+
+
+def a_world(
+    stack: FakeStack | None = None,
+    images: FakeImages | None = None,
+    **script: list[Sighting],
+) -> World:
+    """A world where all goes well, but for what `script` says. `first_token`: the last proof."""
+    images = images or FakeImages()
+    calm = {
+        "weights": [ABSENT, DONE],
+        "inference": [ABSENT, HEALTHY],
+        "gateway": [ABSENT, READY],
+        "first token": [ABSENT, REPLIED],
+        "webui": [ABSENT, READY],
+    }
+    said = {name.replace("_", " "): list(sightings) for name, sightings in script.items()}
+    lookout = ScriptedLookout(calm | said, images)
+    return World(images, stack or FakeStack(), lookout, FakeClock())

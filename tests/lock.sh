@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Resolves every lock from its inputs. Hashes are kept, index addresses are not: hosts configure them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+compile() {
+  .venv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header "$@"
+}
+
+main() {
+  compile --universal --python-version 3.10 pyproject.toml -o requirements.lock
+  compile --universal --python-version 3.10 --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
+  local input
+  while IFS= read -r input; do
+    compile --python-version 3.11 "$input" -o "${input%.in}.lock"
+  done < <(git ls-files 'images/*.in')
+}
+
+main "$@"

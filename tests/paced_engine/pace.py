@@ -1,0 +1,41 @@
+"""How one answer is paced: a request's `paced` object over PACED_* variables over defaults."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    model: str = "paced"
+    prefill_s: float = 0.0
+    tick_s: float = 0.05
+    ticks: int = 8
+    pad_bytes: int = 0
+    """Bulk added to every tick."""
+    cut_at_tick: int | None = None
+    """The connection is dropped when this many ticks were sent; at 0 before the first byte."""
+    says_done: bool = True
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    raw_b64: list[str] | None = None
+    """Sent one by one in place of the ticks, exactly as they are."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+        return cls(
+            model=environ.get("MODEL_NAME", "paced"),
+            prefill_s=float(environ.get("PACED_PREFILL_S", "0")),
+            tick_s=float(environ.get("PACED_TICK_S", "0.05")),
+            ticks=int(environ.get("PACED_TICKS", "8")),
+        )
+
+    def over(self, body: bytes) -> tuple["Pace", bool]:
+        """Returns the pace that `body` asks for, and whether for a stream. Or ValueError."""
+        request: dict[str, Any] = json.loads(body)
+        asked: dict[str, Any] = request.get("paced", {})
+        if unknown := set(asked) - {known.name for known in fields(self)}:
+            message = f"unknown pace {unknown}"
+            raise ValueError(message)
+        return replace(self, **asked), bool(request.get("stream", False))

@@ -1,0 +1,56 @@
+"""What the paced engine remembers of every request."""
+
+import asyncio
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    request_id: str
+    path: str
+    headers: dict[str, str]
+    body: bytes = b""
+    started: bool = False
+    ticks: int = 0
+    closed_at_tick: int | None = None
+    ran_to_end: bool = False
+    ended: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "request_id": self.request_id,
+            "path": self.path,
+            "headers": self.headers,
+            "body_b64": base64.b64encode(self.body).decode("ascii"),
+            "started": self.started,
+            "ticks": self.ticks,
+            "closed_at_tick": self.closed_at_tick,
+            "ran_to_end": self.ran_to_end,
+            "ended": self.ended,
+        }
+
+
+@dataclass(slots=True)
+class Memory:
+    requests: list[Seen] = field(default_factory=list)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def find(self, request_id: str) -> Seen | None:
+        return next((seen for seen in self.requests if seen.request_id == request_id), None)
+
+    async def change(self, change: Callable[[], None]) -> None:
+        async with self._changed:
+            change()
+            self._changed.notify_all()
+
+    async def wait_for(self, true: Callable[[], bool], within_s: float) -> bool:
+        """False when it did not come true in time."""
+        try:
+            async with asyncio.timeout(within_s), self._changed:
+                await self._changed.wait_for(true)
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,159 @@
+"""Adapters, where no Docker is needed: parses, secret files, the run lock, digests."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters import files, host, images, secret_files
+from orchestrator.core.errors import AlreadyRunning, BadConfiguration
+from orchestrator.core.facts import Gpu
+from orchestrator.core.images import RECIPES, Recipe, a_build
+
+ME = (os.getuid(), os.getgid())
+MEMINFO = """MemTotal:       24603132 kB
+MemFree:        20010000 kB
+MemAvailable:   23000000 kB
+"""
+
+
+def test_available_memory_is_read_in_bytes() -> None:
+    assert host.parse_memory(MEMINFO) == 23_552_000_000
+    assert host.parse_memory("") is None
+
+
+def test_cpu_flags_are_those_of_the_first_cpu() -> None:
+    cpuinfo = "processor\t: 0\nflags\t\t: fpu avx2 amx_tile\n\nprocessor\t: 1\nflags\t\t: fpu\n"
+    assert host.parse_cpu_flags(cpuinfo) == {"fpu", "avx2", "amx_tile"}
+    assert host.parse_cpu_flags("processor : 0\nFeatures : asimd\n") is None
+
+
+def test_gpus_are_read_from_the_query_and_nothing_else_is_taken_for_one() -> None:
+    query = "NVIDIA GeForce RTX 4090, 24564\nNVIDIA A30 MIG, [N/A]\nNo devices were found\n"
+    assert host.parse_gpus(query) == (
+        Gpu(name="NVIDIA GeForce RTX 4090", memory_bytes=24564 * 1024 * 1024),
+    )
+
+
+def test_secrets_are_random_private_and_made_once(tmp_path: Path) -> None:
+    folder, other = tmp_path / "a", tmp_path / "b"
+    secret_files.make_secrets(folder, ME)
+    secret_files.make_secrets(other, ME)
+    first = secret_files.read_secrets(folder)
+    secret_files.make_secrets(folder, ME)
+    assert secret_files.read_secrets(folder) == first
+    assert set(first) == {
+        "gateway_api_key",
+        "engine_api_key",
+        "webui_admin_password",
+        "webui_secret_key",
+    }
+    assert not set(first.values()) & set(secret_files.read_secrets(other).values())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert modes == {0o600}
+
+
+def test_a_secret_made_too_public_is_made_private_again(tmp_path: Path) -> None:
+    secret_files.make_secrets(tmp_path, ME)
+    (tmp_path / "gateway_api_key").chmod(0o644)
+    secret_files.make_secrets(tmp_path, ME)
+    assert stat.S_IMODE((tmp_path / "gateway_api_key").stat().st_mode) == 0o600
+
+
+def test_an_empty_secret_left_by_a_power_cut_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "gateway_api_key").touch()
+    secret_files.make_secrets(tmp_path, ME)
+    assert secret_files.read_secrets(tmp_path)["gateway_api_key"].startswith("sk-")
+
+
+def test_the_second_holder_of_the_run_lock_is_told_who_has_it(tmp_path: Path) -> None:
+    with (
+        files.run_lock(tmp_path, "up"),
+        pytest.raises(AlreadyRunning) as refusal,
+        files.run_lock(tmp_path, "down"),
+    ):
+        pass
+    assert refusal.value.exit_code == 9
+    assert f"process {os.getpid()}, python -m orchestrator up, since 20" in refusal.value.why
+
+
+def test_a_killed_holder_leaves_no_stale_lock(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path; from orchestrator.adapters import files\n"
+        "with files.run_lock(Path(sys.argv[1]), 'up'): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = os.pathsep.join(sys.path)
+    died = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+    assert died.returncode == -9
+    with files.run_lock(tmp_path, "up"):
+        pass
+
+
+def test_an_unknown_profile_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "demo.toml").touch()
+    with pytest.raises(BadConfiguration) as refusal:
+        files.read_profile(tmp_path, "dmeo")
+    assert refusal.value.next_step == "--profile demo"
+
+
+def test_a_profile_that_lacks_a_field_names_it(tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "demo.toml").write_text('name = "demo"\n')
+    with pytest.raises(BadConfiguration, match="model_file"):
+        files.read_profile(tmp_path, "demo")
+
+
+def test_an_images_digest_follows_its_sources_and_nothing_else(tmp_path: Path) -> None:
+    recipe = Recipe(name="x", dockerfile="x/Dockerfile", sources=("x",))
+    (tmp_path / "x" / "tests").mkdir(parents=True)
+    source = tmp_path / "x" / "main.py"
+    source.write_text("1")
+    before = images.sources_digest(tmp_path, recipe)
+    (tmp_path / "x" / "tests" / "test_x.py").write_text("2")
+    (tmp_path / "y").write_text("3")
+    assert images.sources_digest(tmp_path, recipe) == before
+    source.write_text("2")
+    changed = images.sources_digest(tmp_path, recipe)
+    assert changed != before
+    source.chmod(0o755)
+    assert images.sources_digest(tmp_path, recipe) != changed
+
+
+def test_an_images_name_follows_its_digest_and_its_arguments() -> None:
+    recipe = RECIPES["gateway"]
+    refs = {
+        a_build(recipe, digest, arguments).ref
+        for digest in ("a", "b")
+        for arguments in ({}, {"BASE": "x"}, {"BASE": "y"})
+    }
+    assert len(refs) == 6
+    assert a_build(recipe, "a", {}).ref.startswith("appliance/gateway:")
+
+
+def test_builds_get_the_hosts_index_and_none_of_its_folders() -> None:
+    listing = "\n".join(
+        [
+            ":env:.cert='/etc/ssl/certs/ca-certificates.crt'",
+            ":env:.default-timeout='180'",
+            "global.index-url='https://mirror.example/pypi'",
+            "global.extra-index-url='file:///opt/pypi https://more.example/pypi'",
+            "global.find-links='/opt/wheels'",
+            "install.trusted-host='mirror.example'",
+        ]
+    )
+    assert images.pip_settings(listing) == (
+        "[global]\n"
+        "timeout = 180\n"
+        "index-url = https://mirror.example/pypi\n"
+        "extra-index-url = https://more.example/pypi\n"
+        "trusted-host = mirror.example\n"
+    )

@@ -1,0 +1,238 @@
+"""`execute` against a world made of lists."""
+
+from dataclasses import replace
+
+import pytest
+
+from fakes import (
+    ABSENT,
+    CRASHED,
+    DONE,
+    HEALTHY,
+    READY,
+    REPLIED,
+    STARTING,
+    FakeClock,
+    FakeImages,
+    FakeStack,
+    ScriptedLookout,
+    a_plan,
+    a_world,
+)
+from orchestrator.core.errors import (
+    AcceptanceNotMet,
+    BadConfiguration,
+    DockerUnavailable,
+    FetchFailed,
+    GateStayedShut,
+    OrchestratorError,
+    VerificationFailed,
+)
+from orchestrator.core.events import (
+    ActionProgressed,
+    Event,
+    GateChecked,
+    StepGaveUp,
+    StepKept,
+    StepPassed,
+    StepStarted,
+)
+from orchestrator.core.gates import Gate, Reply, Sighting
+from orchestrator.execute import execute
+from orchestrator.world import World
+
+STEPS = [
+    "base system",
+    "image base",
+    "image gateway",
+    "weights",
+    "inference",
+    "gateway",
+    "first token",
+    "webui",
+]
+
+
+def happenings(world: World, **settings: int) -> tuple[list[Event], OrchestratorError | None]:
+    """Everything that happened, and the error that ended it."""
+    happened: list[Event] = []
+    story = execute(a_plan(**settings), world)
+    try:
+        for event in story:
+            happened.append(event)  # noqa: PERF402 - extend would lose them on an error
+    except OrchestratorError as error:
+        return happened, error
+    return happened, None
+
+
+def test_a_calm_run_passes_every_step_in_order() -> None:
+    happened, error = happenings(a_world())
+    assert error is None
+    assert [event.step for event in happened if isinstance(event, StepPassed)] == STEPS
+
+
+def test_nothing_is_touched_where_everything_already_is_as_asked() -> None:
+    images = FakeImages()
+    assert happenings(a_world(images=images))[1] is None
+    stack = FakeStack(current=True)
+    world = a_world(
+        stack=stack,
+        images=images,
+        weights=[DONE],
+        inference=[HEALTHY],
+        gateway=[READY],
+        first_token=[REPLIED],
+        webui=[READY],
+    )
+    happened, _ = happenings(world)
+    assert [type(event) for event in happened] == [StepKept] * len(STEPS)
+    assert stack.calls == []
+
+
+def test_a_healthy_service_of_another_configuration_is_started_anew() -> None:
+    stack = FakeStack(current=False)
+    happenings(a_world(stack=stack, inference=[HEALTHY]))
+    assert "start inference" in stack.calls
+
+
+def test_a_slow_model_is_waited_for() -> None:
+    happened, _ = happenings(a_world(inference=[ABSENT, ABSENT, STARTING, STARTING, HEALTHY]))
+    looks = [e for e in happened if isinstance(e, GateChecked) and e.step == "inference"]
+    assert [look.result.reason for look in looks] == ["starting", "starting", "healthy"]
+
+
+def test_a_crash_is_retried_with_a_fresh_container_and_its_last_words_are_kept() -> None:
+    stack = FakeStack()
+    world = a_world(stack=stack, inference=[ABSENT, ABSENT, CRASHED, ABSENT, HEALTHY])
+    happened, error = happenings(world)
+    assert error is None
+    gave_up = StepGaveUp("inference", 1, "exit 137, killed", "last words of inference")
+    assert gave_up in happened
+    assert StepPassed("inference", 2, "healthy") in happened
+    assert [c for c in stack.calls if "inference" in c][:3] == [
+        "start inference",
+        "remove inference",
+        "start inference",
+    ]
+
+
+def test_an_engine_that_always_dies_ends_after_its_tries_and_is_left_stopped() -> None:
+    stack = FakeStack()
+    happened, error = happenings(a_world(stack=stack, inference=[ABSENT, ABSENT, CRASHED]), tries=3)
+    assert isinstance(error, GateStayedShut)
+    assert error.exit_code == 7
+    assert error.next_step == "python -m orchestrator logs inference"
+    assert stack.calls.count("start inference") == 3
+    assert stack.calls[-1] == "stop inference"
+    assert [e.attempt for e in happened if isinstance(e, StepGaveUp)] == [1, 2, 3]
+
+
+def test_attempts_are_spaced_ever_wider() -> None:
+    world = a_world(inference=[ABSENT, ABSENT, CRASHED])
+    happenings(world, tries=4)
+    assert world.clock.now() == 2 + 4 + 8
+
+
+def test_a_gate_that_never_opens_ends_when_patience_does() -> None:
+    happened, error = happenings(a_world(inference=[STARTING]), tries=1)
+    assert isinstance(error, GateStayedShut)
+    assert error.why == "still not so after 10 s: starting"
+    assert isinstance(happened[-1], StepGaveUp)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "kind", "starts"),
+    [
+        (6, VerificationFailed, 1),
+        (2, BadConfiguration, 1),
+        (5, FetchFailed, 3),
+        (1, GateStayedShut, 3),
+    ],
+)
+def test_the_weights_job_is_retried_only_where_another_try_can_help(
+    exit_code: int, kind: type[OrchestratorError], starts: int
+) -> None:
+    stack = FakeStack()
+    failed = replace(DONE, exit_code=exit_code, unproven=("m.gguf: missing",), last_line="said so")
+    _, error = happenings(a_world(stack=stack, weights=[ABSENT, ABSENT, failed]), tries=3)
+    assert type(error) is kind
+    assert error.exit_code == (exit_code if exit_code > 1 else 7)
+    assert stack.calls.count("start weights") == starts
+    assert not any("inference" in call or "gateway" in call for call in stack.calls)
+
+
+def test_a_job_that_ends_well_without_a_proof_is_a_failed_verification() -> None:
+    lying = replace(DONE, unproven=("there is no readable receipt",))
+    _, error = happenings(a_world(weights=[ABSENT, ABSENT, lying]))
+    assert isinstance(error, VerificationFailed)
+    assert "no readable receipt" in error.why
+
+
+def test_a_wrong_reply_is_not_retried() -> None:
+    stack = FakeStack()
+    wrong = replace(REPLIED, replies=(Reply(text="Rome", first_token_s=0.1),) * 2)
+    _, error = happenings(a_world(stack=stack, first_token=[ABSENT, ABSENT, wrong]), tries=3)
+    assert isinstance(error, AcceptanceNotMet)
+    assert error.exit_code == 11
+    assert "'Rome'" in error.why
+
+
+def test_a_crash_on_the_second_prompt_starts_the_engine_anew() -> None:
+    stack = FakeStack()
+    before = Sighting(status="running", container_id="i1", restarts=0)
+    after = replace(before, restarts=1, replies=REPLIED.replies[:1])
+    world = a_world(stack=stack, first_token=[before, before, after, ABSENT, REPLIED])
+    happened, error = happenings(world)
+    assert error is None
+    assert StepPassed("first token", 2, "first token after 0.10 s") in happened
+    assert "remove inference" in stack.calls
+
+
+def test_a_refusal_by_compose_is_an_attempt_that_failed() -> None:
+    stack = FakeStack(refusals={"gateway": ["port is already allocated"]})
+    happened, error = happenings(a_world(stack=stack))
+    assert error is None
+    gave_up = StepGaveUp("gateway", 1, "port is already allocated", "last words of gateway")
+    assert gave_up in happened
+
+
+def test_a_build_that_fails_once_is_tried_again() -> None:
+    happened, error = happenings(a_world(images=FakeImages(failures=["connection reset"])))
+    assert error is None
+    gave_up = StepGaveUp("base system", 1, "connection reset", "its last words")
+    assert gave_up in happened
+    assert ActionProgressed("base system", "making rootfs") in happened
+
+
+def test_a_build_that_always_fails_is_a_failed_fetch() -> None:
+    _, error = happenings(a_world(images=FakeImages(failures=["no route"] * 9)), tries=2)
+    assert isinstance(error, FetchFailed)
+    assert error.exit_code == 5
+    assert error.why == "no route"
+
+
+def test_every_attempt_says_why_it_is_made() -> None:
+    happened, _ = happenings(a_world())
+    started = [e for e in happened if isinstance(e, StepStarted)]
+    assert len(started) == len(STEPS)
+    assert all(event.cause for event in started)
+
+
+def test_a_blind_lookout_is_an_error_not_an_answer() -> None:
+    class BlindAfterTwoLooks(ScriptedLookout):
+        def look(self, gate: Gate) -> Sighting:
+            if not self.script["weights"]:
+                raise DockerUnavailable("Docker is gone", why="socket closed", next_step="start it")
+            return (
+                super().look(gate)
+                if not hasattr(gate, "service")
+                else self.script["weights"].pop(0)
+            )
+
+    images = FakeImages()
+    running = Sighting(status="running")
+    lookout = BlindAfterTwoLooks({"weights": [ABSENT, ABSENT, running]}, images)
+    world = World(images, FakeStack(), lookout, FakeClock())
+    _, error = happenings(world)
+    assert isinstance(error, DockerUnavailable)
+    assert world.clock.now() == 1

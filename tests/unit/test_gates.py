@@ -1,0 +1,137 @@
+"""`judge`: from one look to one of three answers."""
+
+from dataclasses import replace
+
+import pytest
+
+from fakes import ABSENT, DONE, HEALTHY, PARIS, READY, REPLIED, STARTING
+from orchestrator.core.gates import (
+    Answers,
+    Fault,
+    Gate,
+    Generates,
+    Healthy,
+    ImagePresent,
+    Proven,
+    Reply,
+    Sighting,
+    Verdict,
+    describe_exit,
+    judge,
+)
+
+GENERATES = Generates(
+    service="inference",
+    url="http://x",
+    model="m",
+    prompt="?",
+    expected=PARIS,
+    max_tokens=8,
+    times=2,
+)
+UNPROVEN = ("a.gguf: the file is missing",)
+
+
+@pytest.mark.parametrize(
+    ("gate", "seen", "verdict"),
+    [
+        (ImagePresent("x"), Sighting(image_present=True), Verdict.OPEN),
+        (ImagePresent("x"), Sighting(image_present=False), Verdict.WAIT),
+        (Proven("weights"), DONE, Verdict.OPEN),
+        (Proven("weights"), ABSENT, Verdict.WAIT),
+        (Proven("weights"), Sighting(unproven=()), Verdict.OPEN),
+        (Proven("weights"), Sighting(status="running", unproven=()), Verdict.WAIT),
+        (Proven("weights"), replace(DONE, unproven=UNPROVEN), Verdict.SHUT),
+        (Proven("weights"), replace(DONE, exit_code=5, unproven=UNPROVEN), Verdict.SHUT),
+        (Healthy("inference"), HEALTHY, Verdict.OPEN),
+        (Healthy("inference"), STARTING, Verdict.WAIT),
+        (Healthy("inference"), ABSENT, Verdict.WAIT),
+        (Healthy("inference"), replace(STARTING, health="unhealthy"), Verdict.WAIT),
+        (Healthy("inference"), Sighting(status="exited", exit_code=1), Verdict.SHUT),
+        (Healthy("inference"), Sighting(status="dead"), Verdict.SHUT),
+        (Healthy("inference"), replace(STARTING, out_of_memory=True), Verdict.SHUT),
+        (Answers("gateway", "http://x"), READY, Verdict.OPEN),
+        (Answers("gateway", "http://x"), replace(READY, http_status=503), Verdict.WAIT),
+        (Answers("gateway", "http://x"), replace(READY, http_status=None), Verdict.WAIT),
+        (GENERATES, REPLIED, Verdict.OPEN),
+        (GENERATES, replace(REPLIED, replies=REPLIED.replies[:1]), Verdict.WAIT),
+        (GENERATES, replace(REPLIED, replies=()), Verdict.WAIT),
+    ],
+)
+def test_each_sighting_has_one_answer(gate: Gate, seen: Sighting, verdict: Verdict) -> None:
+    assert judge(gate, seen, ABSENT).verdict is verdict
+
+
+def test_a_restart_policy_does_not_hide_a_crash() -> None:
+    looping = replace(STARTING, restarts=1)
+    result = judge(Healthy("inference"), looping, STARTING)
+    assert (result.verdict, result.reason) == (Verdict.SHUT, "crashed and was restarted")
+
+
+def test_a_crash_before_the_first_look_at_a_new_container_is_seen() -> None:
+    looping = replace(STARTING, container_id="new", restarts=1)
+    assert judge(Healthy("inference"), looping, ABSENT).verdict is Verdict.SHUT
+    old = replace(STARTING, container_id="old", restarts=7)
+    assert judge(Healthy("inference"), looping, old).verdict is Verdict.SHUT
+
+
+def test_restarts_of_earlier_days_are_not_held_against_a_container() -> None:
+    seasoned = replace(HEALTHY, restarts=4)
+    assert judge(Healthy("inference"), seasoned, seasoned).verdict is Verdict.OPEN
+
+
+def test_a_count_that_docker_set_back_starts_from_zero() -> None:
+    before = replace(STARTING, restarts=7)
+    assert judge(Healthy("inference"), replace(STARTING, restarts=1), before).verdict is (
+        Verdict.SHUT
+    )
+
+
+def test_the_exit_code_of_the_crash_is_told_while_docker_still_shows_it() -> None:
+    restarting = Sighting(status="restarting", container_id="i1", restarts=1, exit_code=132)
+    result = judge(Healthy("inference"), restarting, STARTING)
+    assert result.reason == "crashed (exit 132, illegal instruction) and was restarted"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "fault"),
+    [
+        (1, Fault.CRASH),
+        (2, Fault.CONFIGURATION),
+        (5, Fault.SOURCE),
+        (6, Fault.VERIFICATION),
+        (137, Fault.CRASH),
+    ],
+)
+def test_the_weights_jobs_exit_code_says_whose_fault_it_is(exit_code: int, fault: Fault) -> None:
+    seen = replace(DONE, exit_code=exit_code, unproven=UNPROVEN, last_line="what it said last")
+    result = judge(Proven("weights"), seen, ABSENT)
+    assert result.fault is fault
+    assert result.reason.endswith("what it said last")
+
+
+def test_every_reply_must_hold_the_expected_text() -> None:
+    wrong = (*REPLIED.replies[:1], Reply(text="Rome", first_token_s=1))
+    result = judge(GENERATES, replace(REPLIED, replies=wrong), ABSENT)
+    assert (result.verdict, result.fault) == (Verdict.SHUT, Fault.ACCEPTANCE)
+
+
+def test_the_first_token_time_told_is_the_last_one_measured() -> None:
+    assert judge(GENERATES, REPLIED, ABSENT).reason == "first token after 0.10 s"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "exit 0"),
+        (1, "exit 1"),
+        # signal(7): SIGILL 4, SIGKILL 9, SIGSEGV 11, SIGTERM 15
+        (128 + 4, "exit 132, illegal instruction"),
+        (128 + 9, "exit 137, killed"),
+        (128 + 11, "exit 139, segmentation fault"),
+        (128 + 15, "exit 143, stopped"),
+        (None, "ended"),
+    ],
+)
+def test_exit_codes_are_told_in_words(code: int | None, words: str) -> None:
+    assert describe_exit(code) == words

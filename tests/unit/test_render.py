@@ -1,0 +1,42 @@
+"""A plan as text, and the env file."""
+
+import json
+from pathlib import Path
+
+from fakes import a_host, a_plan, a_profile
+from orchestrator.core.plan import Folders, stack_env, stack_owner
+from orchestrator.core.render import as_env_file, as_record, as_text, from_env_file
+from orchestrator.core.settings import settle
+
+
+def test_the_plan_reads_as_one_line_a_step() -> None:
+    lines = as_text(a_plan()).splitlines()
+    assert [line.split("  ")[0].strip() for line in lines] == [f"{n}." for n in range(1, 9)]
+    assert "assemble rootfs" in lines[0]
+    assert "every byte is proven" in lines[3]
+    assert "o/r@aaaaaaaaaaaa: 1 files, 2.00 GB" in lines[3]
+
+
+def test_the_plan_as_a_record_is_json_and_says_where_settings_come_from() -> None:
+    record = json.loads(json.dumps(as_record(a_plan(), settle(()))))
+    assert record["settings"]["webui_port"] == {"value": 3000, "from": "default"}
+    assert [step["name"] for step in record["steps"]][-1] == "webui"
+
+
+def test_the_env_file_is_sorted_quoted_and_read_back_as_written() -> None:
+    env = {"B": "/data/a b#c$d", "A": "", "C": 'x"y'}
+    text = as_env_file(env)
+    assert text == "A=''\nB='/data/a b#c$d'\nC='x\"y'\n"
+    assert from_env_file(text) == env
+
+
+def test_containers_run_as_the_installing_user_and_never_as_root() -> None:
+    assert stack_owner(a_host(uid=1000, gid=985)) == (1000, 985)
+    assert stack_owner(a_host(uid=0, gid=0)) == (10001, 10001)
+
+
+def test_no_variable_of_the_stack_can_be_shadowed_by_a_common_shell_variable() -> None:
+    folders = Folders(locks=Path("/l"), source=Path("/s"), weights=Path("/w"), secrets=Path("/k"))
+    env = stack_env(settle(()).settings, a_profile(), a_host(), folders, {"gateway": "image:1"})
+    assert all(name.startswith(("STACK_", "COMPOSE_")) for name in env)
+    assert env["STACK_GATEWAY_IMAGE"] == "image:1"
