@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a bare Debian or Ubuntu machine to a running appliance. Safe to run again, and to interrupt.
-# shellcheck disable=SC2317  # many functions are called only by way of `act`
+# shellcheck disable=SC2317,SC2329  # many functions are called only by way of `act`
 set -euo pipefail
 
 usage() {
@@ -21,8 +21,8 @@ output; it was not run there. Other systems: it goes on where Docker, Compose, b
 
 Environment: ORCH_BASE_IMAGE (its registry is the one that is asked), DEBIAN_MIRROR, NVIDIA_TOOLKIT_REPO, and the
 proxy variables. apt, pip and Docker use this machine's own configuration.
-Exit codes: 0 done, 2 usage, 3 this machine lacks something, 5 a download failed, 9 another run is at work,
-10 Docker does not answer; any other is that of `up`.
+Exit codes: 0 done, 2 usage, 3 this machine lacks something, 5 a download failed, 6 a Python package has
+the wrong hash, 9 another run is at work, 10 Docker does not answer; any other is that of `up`.
 TEXT
 }
 
@@ -392,9 +392,16 @@ docker_state() { # answers, denied or silent
 docker_is_elsewhere() {
     command -v docker >/dev/null || return 1
     case ${DOCKER_HOST:-} in
-        "") [[ $(docker context show 2>/dev/null || echo default) != default ]] ;;
+        "") [[ $(docker_context) != default ]] ;;
         unix:///var/run/docker.sock | unix:///run/docker.sock) return 1 ;;
     esac
+}
+
+docker_context() {
+    local name=${DOCKER_CONTEXT:-}
+    # Docker 20.10 has no `docker context show`.
+    [[ -n $name ]] || name=$(docker context inspect --format '{{.Name}}' 2>/dev/null) || true
+    echo "${name:-default}"
 }
 
 ENGINE="" # which packages Docker is from: docker.io, docker-ce or other
@@ -603,7 +610,7 @@ dockerd_step() {
         denied) if any_process dockerd; then return; fi ;;
     esac
     if docker_is_elsewhere; then
-        die 10 "Docker does not answer at ${DOCKER_HOST:-the context $(docker context show)}" \
+        die 10 "Docker does not answer at ${DOCKER_HOST:-the context $(docker_context)}" \
             "a Docker elsewhere was chosen, and install.sh does not start that one" \
             "start it, or unset DOCKER_HOST: docker info"
     fi
@@ -731,15 +738,16 @@ rootfs_step() {
     case $reach in
         0) return ;;
         1) why="the image registry $registry does not answer" ;;
-        2) why="only if the image registry $registry does not answer, which can't be asked before Python is here" ;;
+        2) why="only if the image registry $registry does not answer: not asked before Python is here" ;;
     esac
     if ! command -v debootstrap >/dev/null; then
         local packages
         read -ra packages <<<"$(packages_for debootstrap)"
         need "debootstrap" "$why" "${packages[@]}"
     fi
+    if [[ $(docker_state) != answers ]]; then why+=" (left out if Docker, once it answers, has it already)"; fi
     act_as_root "make the image $ROOTFS_IMAGE from Debian's packages" "$why" \
-        "$PWD/images/base/rootfs.sh $ROOTFS_IMAGE" make_rootfs
+        "docker image inspect $ROOTFS_IMAGE >/dev/null || $PWD/images/base/rootfs.sh $ROOTFS_IMAGE" make_rootfs
 }
 
 base_image_is_here() {
@@ -799,12 +807,19 @@ make_venv() {
     "$PYTHON" -m venv --clear .venv >"$SCRATCH/venv.log" 2>&1 ||
         die 3 "could not make .venv" "$(tail -n 3 "$SCRATCH/venv.log")" "$PYTHON -m venv --clear .venv"
     .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes \
-        -r requirements.lock >"$SCRATCH/pip.log" 2>&1 ||
-        die 5 "could not install the Python packages" "$(tail -n 5 "$SCRATCH/pip.log")" \
-            "check this machine's pip configuration and proxy, then run ./install.sh again"
+        -r requirements.lock >"$SCRATCH/pip.log" 2>&1 || pip_failed
     venv_stamp >"$SCRATCH/stamp"
     cp "$SCRATCH/stamp" .venv/.made-from.new
     mv .venv/.made-from.new .venv/.made-from
+}
+
+pip_failed() {
+    if grep -q 'DO NOT MATCH THE HASHES' "$SCRATCH/pip.log"; then
+        die 6 "a Python package is not the one that requirements.lock names" "$(tail -n 4 "$SCRATCH/pip.log")" \
+            "find out who changed it: the package index, a proxy, or requirements.lock (git diff requirements.lock)"
+    fi
+    die 5 "could not install the Python packages" "$(tail -n 5 "$SCRATCH/pip.log")" \
+        "check this machine's pip configuration and proxy, then run ./install.sh again"
 }
 
 # --- the end ---

@@ -1,4 +1,4 @@
-"""`python -m orchestrator`, from any Python: re-runs itself in `.venv` where its packages are.
+"""`python3 -m orchestrator`, from any Python: re-runs itself in `.venv` where its packages are.
 
 Everything up to `_main` is for an interpreter that has the standard library alone.
 """

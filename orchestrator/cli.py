@@ -11,7 +11,7 @@ from types import FrameType
 from orchestrator import commands
 from orchestrator.commands import SERVICES, Typed
 from orchestrator.console import Console
-from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, OrchestratorError
+from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, ActionFailed, OrchestratorError
 from orchestrator.core.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OrchestratorError as error:
         Console().explain(error)
         return error.exit_code
+    except ActionFailed as failure:
+        Console().explain(
+            OrchestratorError(
+                f"{arguments.command} did not work",
+                why=failure.reason,
+                next_step="python3 -m orchestrator status",
+            )
+        )
+        return OrchestratorError.exit_code
     except KeyboardInterrupt:
         Console().note("Interrupted. Nothing is lost: the same command goes on from here.")
         return INTERRUPTED_EXIT_CODE
@@ -59,7 +68,7 @@ def _command(arguments: argparse.Namespace) -> Callable[[Typed], int]:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m orchestrator",
+        prog="python3 -m orchestrator",
         description="Bring a private chat service up, prove that it serves, take it down.",
         epilog="Settings: flag, ORCH_NAME variable, appliance.toml, profile, default; in that order.",
     )

@@ -71,6 +71,7 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
     """Make the files and folders that the stack is given, and the world to start it in."""
     make_secrets(place.secrets, prepared.owner)
     files.give_folder(place.weights, prepared.owner)
+    files.give_folder(place.no_source, prepared.owner)
     files.write_env_file(place.env_file, render.as_env_file(prepared.plan.env))
     settings = prepared.settled.settings
     lookout.watch_weights(place.weights, prepared.lock)
@@ -133,7 +134,7 @@ def status(typed: Typed) -> int:
         _print_json(_status_record(services, story), indent=2)
         return 0
     if not services:
-        print("Nothing runs here. Next: python -m orchestrator up")
+        print("Nothing runs here. Next: python3 -m orchestrator up")
     for name in SERVICES:
         if name in services:
             seen, image, _ = services[name]
@@ -234,7 +235,7 @@ def _stack(place: Place, settings: Settings) -> ComposeStack:
         raise BadConfiguration(
             "there is no stack here yet",
             why=f"{place.env_file} does not exist",
-            next_step="python -m orchestrator up",
+            next_step="python3 -m orchestrator up",
         )
     EngineLookout(settings.project)  # Docker answers, or says why not
     return ComposeStack(place.root, place.env_file, settings.project)
@@ -250,7 +251,7 @@ def show_secrets(typed: Typed) -> int:
         )
     found = read_secrets(place.secrets)
     if not found:
-        print("There are none yet. Next: python -m orchestrator up")
+        print("There are none yet. Next: python3 -m orchestrator up")
     for name, value in found.items():
         print(f"{name:<22} {value}")
     return 0

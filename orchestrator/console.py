@@ -18,6 +18,7 @@ from orchestrator.core.events import (
     StepPassed,
     StepStarted,
 )
+from orchestrator.core.gates import Verdict
 
 HEARTBEAT_S = 30.0
 
@@ -52,7 +53,8 @@ class Console:
             case ActionProgressed(step, line):
                 self._progress(step, line)
             case GateChecked(step, result, waited_s):
-                self._checked(step, result.reason, waited_s)
+                if result.verdict is Verdict.WAIT:
+                    self._waiting(step, result.reason, waited_s)
             case StepPassed(step, _, reason):
                 self._end_live()
                 self._line("+", "green", step, f"{reason} ({self._elapsed_s():.0f} s)")
@@ -87,7 +89,7 @@ class Console:
         elif self._verbose:
             self._line("|", "", step, line)
 
-    def _checked(self, step: str, reason: str, waited_s: float) -> None:
+    def _waiting(self, step: str, reason: str, waited_s: float) -> None:
         if self._live:
             self._live.update(Text(f"{step}: {reason} ({waited_s:.0f} s)"))
             return

@@ -83,7 +83,7 @@ def _carry_out(step: Step, world: World) -> Generator[Event, None, None]:
     except RetryError:
         pass  # the last result says all
     if result.verdict is not Verdict.OPEN:
-        _leave_at_rest(step, world)
+        _leave_at_rest(step, result.fault, world)
         raise _error(step, result)
 
 
@@ -163,9 +163,9 @@ def _clear_away(step: Step, world: World) -> None:
         world.stack.remove(service)
 
 
-def _leave_at_rest(step: Step, world: World) -> None:
-    """Stop, and keep as evidence: under its restart policy a broken service would crash for ever."""
-    if isinstance(step.action, StartService):
+def _leave_at_rest(step: Step, fault: Fault, world: World) -> None:
+    """Stop what crashes, and keep it as evidence: its restart policy would go on for ever."""
+    if isinstance(step.action, StartService) and fault is Fault.CRASH:
         world.stack.stop(step.action.service)
 
 
@@ -175,9 +175,9 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
         return FetchFailed(
             f"{step.name} could not be made",
             why=result.reason,
-            next_step="check the network and free disk, then: python -m orchestrator up",
+            next_step="check the network and free disk, then: python3 -m orchestrator up",
         )
-    logs = f"python -m orchestrator logs {service}"
+    logs = f"python3 -m orchestrator logs {service}"
     match result.fault:
         case Fault.CRASH:
             what = f"{step.name}: {service} did not come up in {step.patience.tries} tries"
@@ -186,7 +186,7 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
             return FetchFailed(
                 "the weights could not be read",
                 why=result.reason,
-                next_step="see to the source, then: python -m orchestrator up",
+                next_step="see to the source, then: python3 -m orchestrator up",
             )
         case Fault.CONFIGURATION:
             return BadConfiguration(
@@ -196,7 +196,7 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
             return VerificationFailed(
                 "the weights are not what the lock says",
                 why=result.reason,
-                next_step=f"{logs}; get the named files again, then: python -m orchestrator up",
+                next_step=f"{logs}; get the named files again, then: python3 -m orchestrator up",
             )
         case Fault.ACCEPTANCE:
             return AcceptanceNotMet(

@@ -9,14 +9,14 @@ from orchestrator.adapters.environment import read_layers
 from orchestrator.adapters.host import read_host
 from orchestrator.adapters.images import sources_digest
 from orchestrator.adapters.lookout import EngineLookout
-from orchestrator.core.facts import HostFacts
+from orchestrator.core.errors import FetchFailed
 from orchestrator.core.images import BASE, RECIPES, ROOTFS_REF, Build, Recipe, a_build
 from orchestrator.core.plan import BaseSystem, Folders, Plan, make_steps, stack_env, stack_owner
 from orchestrator.core.preflight import refuse_unfit
 from orchestrator.core.profile import Pick, Profile, pick_profile
 from orchestrator.core.render import from_env_file
 from orchestrator.core.settings import Layer, Settings, Settled, settle
-from wire import Lock, stat_files
+from wire import Lock, discrepancies, read_receipt, stat_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,11 @@ class Place:
     @property
     def env_file(self) -> Path:
         return self.state / "stack.env"
+
+    @property
+    def no_source(self) -> Path:
+        """An empty folder, for the weights job when it needs none."""
+        return self.state / "no-source"
 
     @property
     def configs(self) -> Path:
@@ -77,11 +82,14 @@ def prepare(layers: tuple[Layer, ...], place: Place, lookout: EngineLookout) -> 
     lock = files.read_lock(place.configs, profile)
     settled = settle((*layers, profile.layer()))
     refuse_unfit(profile, settled.settings, facts, _missing_bytes(place, lock))
+    source = _source(settled.settings, profile, place, lock)
     base = _base_system(settled.settings, lookout)
-    builds = _builds(place.images, base, profile, stack_owner(facts))
+    builds = _builds(place, base, profile, settled.settings, stack_owner(facts))
     plan = Plan(
         profile=profile.name,
-        env=_env(settled.settings, profile, facts, place, builds),
+        env=stack_env(
+            settled.settings, profile, facts, _folders(place, source), _image_refs(profile, builds)
+        ),
         steps=make_steps(settled.settings, profile, lock, base, builds),
     )
     return Prepared(settled=settled, pick=pick, lock=lock, owner=stack_owner(facts), plan=plan)
@@ -119,15 +127,15 @@ def _base_system(settings: Settings, lookout: EngineLookout) -> BaseSystem:
 
 
 def _builds(
-    images: Path, base: BaseSystem, profile: Profile, owner: tuple[int, int]
+    place: Place, base: BaseSystem, profile: Profile, settings: Settings, owner: tuple[int, int]
 ) -> tuple[Build, ...]:
-    base_build = a_build(BASE, sources_digest(images, BASE), {"ROOTFS": base.ref})
-    uid, gid = owner
-    ownership = {"STACK_UID": str(uid), "STACK_GID": str(gid)}
+    mirror = {"DEBIAN_MIRROR": settings.debian_mirror} if settings.debian_mirror else {}
+    base_build = a_build(BASE, sources_digest(place.images, BASE), {"ROOTFS": base.ref, **mirror})
+    ownership = {"STACK_UID": str(owner[0]), "STACK_GID": str(owner[1])}
 
     def service_build(recipe: Recipe) -> Build:
         arguments = {"BASE": base_build.ref} | (ownership if recipe.owned else {})
-        return a_build(recipe, sources_digest(images, recipe), arguments)
+        return a_build(recipe, sources_digest(place.images, recipe), arguments)
 
     recipes = map(RECIPES.__getitem__, _recipe_of_service(profile).values())
     return (base_build, *map(service_build, recipes))
@@ -142,19 +150,30 @@ def _recipe_of_service(profile: Profile) -> dict[str, str]:
     }
 
 
-def _env(
-    settings: Settings,
-    profile: Profile,
-    facts: HostFacts,
-    place: Place,
-    builds: tuple[Build, ...],
-) -> Mapping[str, str]:
+def _image_refs(profile: Profile, builds: tuple[Build, ...]) -> Mapping[str, str]:
     refs = {build.recipe.name: build.ref for build in builds}
-    folders = Folders(
+    return {service: refs[recipe] for service, recipe in _recipe_of_service(profile).items()}
+
+
+def _folders(place: Place, source: Path) -> Folders:
+    return Folders(
         locks=place.configs / "locks",
-        source=place.root / (settings.source_dir or profile.source.path),
+        source=source,
         weights=place.weights,
         secrets=place.secrets,
     )
-    of_service = {service: refs[recipe] for service, recipe in _recipe_of_service(profile).items()}
-    return stack_env(settings, profile, facts, folders, of_service)
+
+
+def _source(settings: Settings, profile: Profile, place: Place, lock: Lock) -> Path:
+    """The folder to take weights from. Once they are proven, a disk may be unplugged again."""
+    source = place.root / (settings.source_dir or profile.source.path)
+    if files.is_folder(source):
+        return source
+    folder = place.weights / lock.folder
+    if not any(discrepancies(lock, read_receipt(folder), stat_files(folder, lock))):
+        return place.no_source
+    raise FetchFailed(
+        "the weights can't be fetched",
+        why=f"there is no folder {source}",
+        next_step="plug the disk in or mount the share, or choose another: --source-dir FOLDER",
+    )

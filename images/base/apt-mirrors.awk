@@ -1,8 +1,8 @@
-# Which Debian mirror a host's apt uses. Reads *.list (one-line) and *.sources (deb822) files; prints
+# Which Debian mirror a host's apt uses. Reads *.list (one-line) and *.sources (deb822), prints
 #   mirror=URI     the best entry for Debian itself: at most one
 #   security=URI   its security archive: at most one
-# Other repositories also call their suites "bookworm" or "stable", so an entry counts as Debian only when its
-# key is Debian's or unnamed, and its suite is a Debian release.
+# Other repositories also call their suites "bookworm" or "stable", so an entry counts as Debian
+# only when its key is Debian's or unnamed, and its suite is a Debian release.
 
 BEGIN {
     split("buster bullseye bookworm trixie forky duke sid", names, " ")
@@ -47,7 +47,7 @@ function deb822(    colon) {
 }
 
 function end_of_stanza(    uris, suites, uri_count, suite_count, i, j) {
-    if (has(field["types"], "deb") && tolower(field["enabled"]) !~ /no|false|0|off|without|disable/) {
+    if (has(field["types"], "deb") && tolower(field["enabled"]) !~ /no|false|0|off|disable/) {
         uri_count = split(field["uris"], uris, " ")
         suite_count = split(field["suites"], suites, " ")
         for (i = 1; i <= uri_count; i++)
@@ -65,7 +65,7 @@ function consider(uri, suite, components, key,    score, of_debian) {
     if (uri !~ /^https?:\/\// || !has(components, "main")) return
     if (key ~ /[^ \t]/ && key !~ /debian-archive/) return
     if (uri ~ /^https?:\/\/[^\/]*@/) {
-        print "rootfs: an apt source with a password in its address is passed over: it would end up in the image" \
+        print "rootfs: passing over an apt source with a password: it would end up in the image" \
             > "/dev/stderr"
         return
     }

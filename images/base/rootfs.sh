@@ -3,8 +3,9 @@
 #   rootfs.sh IMAGE           assembles Debian 12 (minbase) and imports it as IMAGE; needs root
 #   rootfs.sh --print-mirror  only says which mirrors it would use
 # Environment:
-#   DEBIAN_MIRROR  the mirror to use. Unset: the one this host's apt uses if the host is Debian, else debootstrap's own.
-#   TMPDIR         where to work (default /var/tmp): about 1 GB on a file system without noexec and nodev
+#   DEBIAN_MIRROR  the mirror to use. Unset: the one of this host's apt where the host is Debian,
+#                  else debootstrap's own
+#   TMPDIR         where to work (default /var/tmp): 1 GB, on a file system without noexec and nodev
 #   APT_DIR, OS_RELEASE_FILE  other places than /etc/apt and /etc/os-release, for the tests
 set -euo pipefail
 
@@ -25,7 +26,8 @@ fail() {
 
 main() {
     if (($# != 1)) || [[ $1 == -* && $1 != --print-mirror ]]; then
-        fail 2 "wrong arguments" "expected IMAGE or --print-mirror" "${BASH_SOURCE[0]} appliance/rootfs:test"
+        fail 2 "wrong arguments" "expected IMAGE or --print-mirror" \
+            "${BASH_SOURCE[0]} appliance/rootfs:test"
     fi
     check_wanted_mirror
     if [[ $1 == --print-mirror ]]; then
@@ -52,7 +54,8 @@ main() {
 check_wanted_mirror() {
     [[ -z ${DEBIAN_MIRROR:-} ]] && return
     if [[ ! $DEBIAN_MIRROR =~ ^https?://[^[:space:]@]+$ ]]; then
-        fail 2 "DEBIAN_MIRROR can't be used" "it must be an http or https address without spaces or a password" \
+        fail 2 "DEBIAN_MIRROR can't be used" \
+            "it must be an http or https address without spaces or a password" \
             "set it to something like https://mirror.example/debian"
     fi
 }
@@ -88,7 +91,8 @@ security_candidates() {
     {
         [[ -n ${DEBIAN_MIRROR:-} ]] || of_host security
         [[ $mirror != */debian ]] || echo "$mirror-security"
-        [[ ! $mirror =~ ^https?://[^/]*\.debian\.org/ ]] || echo http://security.debian.org/debian-security
+        [[ ! $mirror =~ ^https?://[^/]*\.debian\.org/ ]] ||
+            echo http://security.debian.org/debian-security
         [[ -z ${DEBIAN_MIRROR:-} ]] || of_host security
     } | awk '!seen[$0]++'
 }
@@ -105,25 +109,28 @@ check_root() {
     for name in DEBIAN_MIRROR TMPDIR DOCKER_HOST; do
         [[ -z ${!name:-} ]] || command+=("$name=${!name}")
     done
-    fail 3 "no base image made" "debootstrap needs root" "$(printf '%q ' "${command[@]}" "$here/rootfs.sh" "$1")"
+    command+=("$here/rootfs.sh" "$1")
+    fail 3 "no base image made" "debootstrap needs root" "$(printf '%q ' "${command[@]}")"
 }
 
 check_tools() {
     local tool reason
     for tool in debootstrap wget docker flock setsid; do
         command -v "$tool" >/dev/null ||
-            fail 1 "no base image made" "$tool is not installed" "apt-get install debootstrap wget util-linux, or ./install.sh"
+            fail 1 "no base image made" "$tool is not installed" \
+                "./install.sh, or apt-get install debootstrap wget util-linux"
     done
     # Without Debian's keys debootstrap can't tell Debian from an impostor.
     compgen -G '/usr/share/keyrings/debian-archive-keyring.*' >/dev/null ||
-        fail 1 "no base image made" "Debian's archive keys are not installed" "apt-get install debian-archive-keyring"
+        fail 1 "no base image made" "Debian's archive keys are not installed" \
+            "apt-get install debian-archive-keyring"
     reason=$(docker version --format '{{.Server.Version}}' 2>&1) ||
         fail 10 "no base image made" "Docker does not answer (${reason##*$'\n'})" "docker info"
 }
 
 # --- the work folder ---
 
-# Locked before it gets the name that clear_leftovers looks for, so no other run can take it for a leftover.
+# Locked before it gets the name that clear_leftovers looks for: no run takes it for a leftover.
 make_work_folder() {
     local fresh
     fresh=$(mktemp -d "$(work_parent)/.appliance-rootfs.XXXXXXXX")
@@ -138,7 +145,7 @@ work_parent() {
     realpath -- "${TMPDIR:-/var/tmp}"
 }
 
-# Folders of runs that were killed. A living run, or a debootstrap that outlived its run, holds the lock.
+# Folders of killed runs. A living run, or a debootstrap that outlived its run, holds the lock.
 clear_leftovers() {
     local folder old
     for folder in "$(work_parent)"/appliance-rootfs.*; do
@@ -203,11 +210,12 @@ assemble() {
     # apt in the image needs certificates for such a mirror before it can install anything.
     [[ $mirror != https:* ]] || arguments+=(--include=ca-certificates)
     say "assembling Debian $SUITE from ${mirror:-the default mirror}"
-    if ! run_child debootstrap "${arguments[@]}" "$SUITE" "$work/root" ${mirror:+"$mirror"} >"$log" 2>&1; then
+    arguments+=("$SUITE" "$work/root" ${mirror:+"$mirror"})
+    if ! run_child debootstrap "${arguments[@]}" >"$log" 2>&1; then
         tail -n 15 "$log" | sed 's/^/rootfs:   /' >&2
         fail 1 "debootstrap could not assemble Debian $SUITE from ${mirror:-the default mirror}" \
             "$(grep -E '^[EW]: ' "$log" | tail -n 1 || tail -n 1 "$log")" \
-            "set DEBIAN_MIRROR to a mirror that this machine reaches, or TMPDIR to another disk, and try again"
+            "set DEBIAN_MIRROR to a mirror that this machine reaches, or TMPDIR to another disk"
     fi
 }
 
@@ -248,11 +256,13 @@ DPKG
 # By way of a file: a broken pipe could be taken for the end of a smaller image.
 import() {
     local archive="$work/root.tar"
-    run_child tar -C "$work/root" --numeric-owner --xattrs -cf "$archive" --exclude='./proc/*' --exclude='./sys/*' . ||
+    run_child tar -C "$work/root" --numeric-owner --xattrs -cf "$archive" \
+        --exclude='./proc/*' --exclude='./sys/*' . ||
         fail 1 "no base image made" "packing it failed" "df -h $(work_parent)"
     run_child docker import \
         --message "Debian $SUITE from packages" \
-        --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8' \
+        --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
+        --change 'ENV LANG=C.UTF-8' \
         --change 'CMD ["bash"]' \
         "$archive" "$1" ||
         fail 1 "no base image made" "docker import failed" "docker info; df -h"

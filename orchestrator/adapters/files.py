@@ -24,6 +24,10 @@ else:
     import tomli as tomllib
 
 
+def is_folder(path: Path) -> bool:
+    return path.is_dir()
+
+
 def known_profiles(configs: Path) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (configs / "profiles").glob("*.toml")))
 
@@ -143,11 +147,11 @@ def run_lock(state: Path, command: str) -> Iterator[None]:
             raise AlreadyRunning(
                 "another run is under way",
                 why=file.read().strip() or "it has not said what it is",
-                next_step="wait for it, or watch it: python -m orchestrator status",
+                next_step="wait for it, or watch it: python3 -m orchestrator status",
             ) from error
         file.seek(0)
         file.truncate()
-        file.write(f"process {os.getpid()}, python -m orchestrator {command}, since {_now()}")
+        file.write(f"process {os.getpid()}, python3 -m orchestrator {command}, since {_now()}")
         file.flush()
         yield
 

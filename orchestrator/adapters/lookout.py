@@ -68,8 +68,9 @@ class EngineLookout:
                 status, trouble = self._ask(url)
                 return replace(self._container(service), http_status=status, trouble=trouble)
             case Generates():
-                replies, trouble = self._generate(gate)
-                return replace(self._container(gate.service), replies=replies, trouble=trouble)
+                replies, status, trouble = self._generate(gate)
+                seen = self._container(gate.service)
+                return replace(seen, replies=replies, http_status=status, trouble=trouble)
             case _:
                 assert_never(gate)
 
@@ -146,17 +147,22 @@ class EngineLookout:
         try:
             response = self._http.get(url, timeout=5)
         except httpx.TransportError as error:
-            return None, str(error)
+            log.debug("%s: %s", url, error)  # one of many ways not to be there yet
+            return None, "no answer yet"
         return response.status_code, f"{response.status_code} {response.text[:200]}"
 
-    def _generate(self, gate: Generates) -> tuple[tuple[Reply, ...], str]:
+    def _generate(self, gate: Generates) -> tuple[tuple[Reply, ...], int | None, str]:
+        """The replies until one fails, and the HTTP status and the trouble of that one."""
         replies: list[Reply] = []
         for _ in range(gate.times):
             try:
                 replies.append(self._reply(gate))
+            except httpx.HTTPStatusError as error:
+                said = _text(error.response.content)[:200]
+                return tuple(replies), error.response.status_code, f"{error} {said}"
             except (httpx.HTTPError, ValueError) as error:
-                return tuple(replies), str(error) or type(error).__name__
-        return tuple(replies), ""
+                return tuple(replies), None, str(error) or type(error).__name__
+        return tuple(replies), None, ""
 
     def _reply(self, gate: Generates) -> Reply:
         body = {
@@ -172,7 +178,8 @@ class EngineLookout:
         text = ""
         with self._http.stream("POST", gate.url, json=body, headers=headers) as response:
             if response.is_error:
-                raise ValueError(f"{response.status_code} {_text(response.read())[:200]}")
+                response.read()
+                response.raise_for_status()
             for piece in _contents(response.iter_lines()):
                 if piece and not text:
                     first_token_s = time.monotonic() - asked
@@ -200,7 +207,8 @@ def _sighting(container: Container | None) -> Sighting:
     return Sighting(
         status=state["Status"],
         container_id=container.id,
-        health=state.get("Health", {}).get("Status"),
+        # Of a container that has ended, Docker says "unhealthy", whatever it ended with.
+        health=state.get("Health", {}).get("Status") if state["Status"] == "running" else None,
         exit_code=state["ExitCode"],
         out_of_memory=state["OOMKilled"],
         restarts=container.attrs["RestartCount"],
@@ -215,7 +223,7 @@ def _docker_answers() -> Iterator[None]:
         raise DockerUnavailable(
             "Docker does not answer",
             why=str(error),
-            next_step="./install.sh --no-up starts it, then: python -m orchestrator up",
+            next_step="./install.sh --no-up starts it, then: python3 -m orchestrator up",
         ) from error
 
 

@@ -24,8 +24,14 @@ class ComposeStack:
         )
 
     def start(self, service: str) -> None:
+        """Make the service's container what the configuration says, and start it alone.
+
+        Not `up --no-deps`: it leaves the dependencies out of the container's configuration hash, so
+        that a plain `docker compose up` would take every container for outdated.
+        """
         with self._compose_errors():
-            self._docker.compose.up([service], detach=True, dependencies=False, quiet=True)
+            self._docker.compose.create([service])
+            self._docker.container.start(self._docker.compose.ps([service], all=True))
 
     def stop(self, service: str) -> None:
         with self._compose_errors():
@@ -41,12 +47,11 @@ class ComposeStack:
 
     def is_current(self, service: str) -> bool:
         wanted = self._run("config", "--hash", service).split()
-        made = self._run("ps", "--all", "--quiet", service).split()
-        if len(made) != 1 or not wanted:
-            return False
         with self._compose_errors():
-            labels = self._docker.container.inspect(made[0]).config.labels or {}
-        return labels.get("com.docker.compose.config-hash") == wanted[-1]
+            made = self._docker.compose.ps([service], all=True)
+            labels = [container.config.labels or {} for container in made]
+        hashes = [label.get("com.docker.compose.config-hash") for label in labels]
+        return hashes == wanted[-1:]
 
     def follow_logs(self, services: list[str], *, follow: bool, tail: str | None) -> Iterator[str]:
         """Log lines of the services, all when none is named, as they come."""
@@ -54,7 +59,8 @@ class ComposeStack:
             for _, chunk in self._docker.compose.logs(
                 services, tail=tail, follow=follow, stream=True
             ):
-                yield chunk.decode(errors="replace")
+                # Compose clears the terminal's line before each of its own, terminal or not.
+                yield chunk.decode(errors="replace").replace("\x1b[2K", "")
 
     def _run(self, *verb: str) -> str:
         # Verbs that python-on-whales does not offer with these options.
@@ -85,7 +91,7 @@ class ComposeStack:
             raise DockerUnavailable(
                 "Docker does not answer",
                 why=_last_line(error.stderr or ""),
-                next_step="./install.sh --no-up starts it, then: python -m orchestrator up",
+                next_step="./install.sh --no-up starts it, then: python3 -m orchestrator up",
             ) from error
 
 

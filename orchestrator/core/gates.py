@@ -133,12 +133,12 @@ def _judge_image(seen: Sighting) -> GateResult:
 
 
 def _judge_proven(seen: Sighting) -> GateResult:
-    if seen.status in {"created", "running", "restarting"}:
+    if seen.status in {"running", "restarting"}:
         return GateResult(Verdict.WAIT, seen.last_line or seen.status)
     if seen.unproven == ():
         return GateResult(Verdict.OPEN, "every byte proven")
-    if seen.status is None:
-        return GateResult(Verdict.WAIT, "not created")
+    if seen.status in {None, "created"}:
+        return GateResult(Verdict.WAIT, "not started")
     if seen.out_of_memory:
         return GateResult(Verdict.SHUT, "killed: out of memory")
     if seen.exit_code == 0:
@@ -207,6 +207,9 @@ def _judge_replies(gate: Generates, seen: Sighting) -> GateResult:
                 f"asked {gate.prompt!r}, the reply is {reply.text!r}, without {gate.expected!r}"
             )
             return GateResult(Verdict.SHUT, reason, Fault.ACCEPTANCE)
+    if seen.http_status == 401:  # noqa: PLR2004 - HTTP's own number
+        reason = "the gateway does not know the key in the secrets folder: it was changed since"
+        return GateResult(Verdict.SHUT, reason, Fault.CONFIGURATION)
     if len(seen.replies) < gate.times:
         return GateResult(Verdict.WAIT, seen.trouble or "no reply yet")
     return GateResult(Verdict.OPEN, f"first token after {seen.replies[-1].first_token_s:.2f} s")

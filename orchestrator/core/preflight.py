@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.core.errors import BadConfiguration, UnfitProfile
+from orchestrator.core.errors import BadConfiguration, UnfitHost, UnfitProfile
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Settings
@@ -56,10 +56,14 @@ def objections(
 def refuse_unfit(
     profile: Profile, settings: Settings, facts: HostFacts, missing_bytes: int
 ) -> None:
-    """Raise, with every reason at once, when the profile can't run here."""
+    """Raise, with every reason at once, when the profile can't run here.
+
+    UnfitHost where nobody chose the profile: then it is the smallest there is.
+    """
     _refuse_busy_ports(settings, facts)
     if found := tuple(objections(profile, settings, facts, missing_bytes)):
-        raise UnfitProfile(
+        kind = UnfitHost if settings.profile is None else UnfitProfile
+        raise kind(
             f"{profile.name} can't run here",
             why="; ".join(f"{finding.what}: {finding.why}" for finding in found),
             next_step="; ".join(dict.fromkeys(finding.next_step for finding in found)),

@@ -133,5 +133,5 @@ def unknown_setting(name: str, origin: str) -> BadConfiguration:
     return BadConfiguration(
         f"there is no setting {name!r}",
         why=f"it comes from {origin}",
-        next_step=f"did you mean {near[0]!r}?" if near else "python -m orchestrator up --help",
+        next_step=f"did you mean {near[0]!r}?" if near else "python3 -m orchestrator up --help",
     )

@@ -1,4 +1,4 @@
-"""`python -m tests.paced_engine`: serves until a signal.
+"""`python -m paced_engine`: serves until a signal.
 
 API_KEY_FILE and MODEL_NAME mean what they mean to the engine; PACED_* set the default pace.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import uvicorn
 
-from tests.paced_engine.app import PacedEngine
-from tests.paced_engine.pace import Pace
+from paced_engine.app import PacedEngine
+from paced_engine.pace import Pace
 
 
 def main() -> int:

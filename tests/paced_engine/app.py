@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from tests.paced_engine.pace import Pace
-from tests.paced_engine.seen import Memory, Seen
+from paced_engine.pace import Pace
+from paced_engine.seen import Memory, Seen
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

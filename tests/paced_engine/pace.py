@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Pace:
     """Sent one by one in place of the ticks, exactly as they are."""
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+    def from_environment(cls, environ: Mapping[str, str]) -> "Pace":
         return cls(
             model=environ.get("MODEL_NAME", "paced"),
             prefill_s=float(environ.get("PACED_PREFILL_S", "0")),

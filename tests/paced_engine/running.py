@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 import uvicorn
 
-from tests.paced_engine.app import PacedEngine
-from tests.paced_engine.pace import Pace
+from paced_engine.app import PacedEngine
+from paced_engine.pace import Pace
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,11 @@ class Memory:
     async def wait_for(self, true: Callable[[], bool], within_s: float) -> bool:
         """False when it did not come true in time."""
         try:
-            async with asyncio.timeout(within_s), self._changed:
-                await self._changed.wait_for(true)
-        except TimeoutError:
+            await asyncio.wait_for(self._until(true), within_s)
+        except asyncio.TimeoutError:
             return False
         return True
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(true)

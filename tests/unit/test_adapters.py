@@ -78,7 +78,7 @@ def test_the_second_holder_of_the_run_lock_is_told_who_has_it(tmp_path: Path) ->
     ):
         pass
     assert refusal.value.exit_code == 9
-    assert f"process {os.getpid()}, python -m orchestrator up, since 20" in refusal.value.why
+    assert f"process {os.getpid()}, python3 -m orchestrator up, since 20" in refusal.value.why
 
 
 def test_a_killed_holder_leaves_no_stale_lock(tmp_path: Path) -> None:

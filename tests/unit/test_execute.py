@@ -121,7 +121,7 @@ def test_an_engine_that_always_dies_ends_after_its_tries_and_is_left_stopped() -
     happened, error = happenings(a_world(stack=stack, inference=[ABSENT, ABSENT, CRASHED]), tries=3)
     assert isinstance(error, GateStayedShut)
     assert error.exit_code == 7
-    assert error.next_step == "python -m orchestrator logs inference"
+    assert error.next_step == "python3 -m orchestrator logs inference"
     assert stack.calls.count("start inference") == 3
     assert stack.calls[-1] == "stop inference"
     assert [e.attempt for e in happened if isinstance(e, StepGaveUp)] == [1, 2, 3]

@@ -3,13 +3,14 @@
 import pytest
 
 from fakes import a_host, a_profile
-from orchestrator.core.errors import BadConfiguration, UnfitProfile
+from orchestrator.core.errors import BadConfiguration, UnfitHost, UnfitProfile
 from orchestrator.core.facts import Gpu
 from orchestrator.core.preflight import refuse_unfit
 from orchestrator.core.profile import pick_profile
 from orchestrator.core.settings import Settings
 
 KNOWN = ("demo", "demo-q5")
+CHOSEN = Settings(profile="tiny")
 
 
 def test_a_fit_host_is_not_refused() -> None:
@@ -23,12 +24,18 @@ def test_every_reason_is_told_at_once() -> None:
         cpu_flags=frozenset({"sse2"}),
     )
     with pytest.raises(UnfitProfile) as refusal:
-        refuse_unfit(a_profile(), Settings(), poor, missing_bytes=2_000_000_000)
+        refuse_unfit(a_profile(), CHOSEN, poor, missing_bytes=2_000_000_000)
     assert refusal.value.exit_code == 4
     assert "0.5 GB of free RAM, this host has 0.4 GB" in refusal.value.why
     # 2.0 GB of weights and 1 GiB to spare
     assert "3.1 GB needed (2.0 GB of weights), 1.0 GB free" in refusal.value.why
     assert "needs avx2" in refusal.value.why
+
+
+def test_where_not_even_the_profile_chosen_for_a_host_fits_no_profile_does() -> None:
+    with pytest.raises(UnfitHost) as refusal:
+        refuse_unfit(a_profile(), Settings(), a_host(memory_available_bytes=1), missing_bytes=0)
+    assert refusal.value.exit_code == 3
 
 
 def test_weights_that_are_there_need_no_more_room() -> None:
@@ -41,7 +48,7 @@ def test_what_could_not_be_told_is_not_held_against_a_host() -> None:
 
 
 def test_a_memory_limit_below_the_profiles_need_is_refused() -> None:
-    low = Settings(inference_memory_bytes=100 << 20)
+    low = Settings(profile="tiny", inference_memory_bytes=100 << 20)
     with pytest.raises(UnfitProfile, match="can't run here"):
         refuse_unfit(a_profile(), low, a_host(), missing_bytes=0)
 

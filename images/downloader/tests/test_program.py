@@ -106,8 +106,8 @@ def test_proven_weights_on_a_read_only_disk_are_as_good(
     as_no_root: tuple[str, ...],
 ) -> None:
     assert program(environment).returncode == 0
-    for folder in (weights_dir, published):
-        folder.chmod(0o555)
+    for path in (weights_dir, published, *published.iterdir()):
+        path.chmod(0o555)
 
     assert program(environment, before=as_no_root).returncode == 0
 

@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from io import FileIO
 from pathlib import Path
 
@@ -107,6 +107,23 @@ def test_all_wrong_files_are_named_in_one_run_and_the_right_ones_are_kept(
     assert "Q4/one.gguf: expected sha256" in why
     assert "Q4/two.gguf: expected 13000 bytes, found 12999" in why
     assert (published / "empty.txt").exists()
+
+
+def test_a_file_of_the_wrong_size_is_refused_without_reading_it(
+    run: Run, lock: Lock, source_dir: Path
+) -> None:
+    for file in lock.files:
+        with (source_dir / file.path).open("ab") as longer:
+            longer.write(b"!")
+
+    with pytest.raises(VerificationFailed) as refusal:
+        run(source=Sealed(source_dir))
+
+    assert refusal.value.why == (
+        "Q4/one.gguf: expected 12000 bytes, found 12001",
+        "Q4/two.gguf: expected 13000 bytes, found 13001",
+        "empty.txt: expected 0 bytes, found 1",
+    )
 
 
 def test_every_missing_file_is_named_before_anything_is_copied(
@@ -274,6 +291,7 @@ def test_a_part_left_by_a_killed_run_is_replaced_not_written_through(
     bystander = tmp_path / "bystander"
     bystander.write_bytes(b"untouched")
     (published / "Q4" / "two.gguf.part").symlink_to(bystander)
+    (published / "receipt.json.part").symlink_to(bystander)
 
     run()
 
@@ -354,7 +372,7 @@ def test_too_little_space_is_refused_before_the_first_byte_with_both_numbers(
     big = Lock(repo=lock.repo, revision=lock.revision, files=(sparse,))
 
     with pytest.raises(NotDelivered, match=str(published)) as refusal:
-        run(big)
+        run(big, Sealed(source_dir))
 
     (why,) = refusal.value.why
     needed, free = (int(word) for word in why.split() if word.isdigit())
@@ -396,9 +414,21 @@ class BrokenReader:
         return 1
 
 
+class Sealed(FolderSource):
+    """A source that may be asked for sizes, and nothing else."""
+
+    def open(self, file: LockedFile) -> AbstractContextManager[Reader]:
+        pytest.fail(f"{file.path} was read")
+
+
 class EndlessReader:
+    def __init__(self) -> None:
+        self._given_bytes = 0
+
     def readinto(self, buffer: memoryview, /) -> int:
+        assert self._given_bytes <= 12000, "reading went on after more than the file's size"
         buffer[:10000] = bytes(10000)
+        self._given_bytes += 10000
         return 10000
 
 

@@ -82,7 +82,7 @@ def test_a_new_receipt_proves_its_lock_and_takes_no_proof_from_another_file(
 ) -> None:
     now_proven = tuple(
         ProvenFile(
-            path=file.path, size_bytes=file.size_bytes, sha256=file.sha256, mtime_ns=7, inode=7
+            path=file.path, size_bytes=file.size_bytes, sha256=file.sha256, mtime_ns=1, inode=1
         )
         for file in lock.files
     )
@@ -92,6 +92,7 @@ def test_a_new_receipt_proves_its_lock_and_takes_no_proof_from_another_file(
 
     assert not list(discrepancies(lock, receipt, disk))
     assert all(disk.get(file.path) == file.stat for file in receipt.files)
+    assert len({file.path for file in receipt.files}) == len(receipt.files)
     if older is not None and older.repo == lock.repo:
         ours = {file.path for file in now_proven}
         still = {

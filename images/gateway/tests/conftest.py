@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from images.gateway.tests.support import ENGINE_KEY, Gateway, environment, running_gateway
-from tests.paced_engine.running import RunningEngine, running_engine
+from paced_engine.running import RunningEngine, running_engine
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from images.gateway.tests.support import (
     chat_body,
     new_id,
 )
-from tests.paced_engine.running import RunningEngine
+from paced_engine.running import RunningEngine
 
 # Raw UTF-8, an escape that must stay one, odd white space, numbers and fields nobody knows.
 ODD_REQUEST = (

@@ -18,7 +18,7 @@ from images.gateway.tests.support import (
     eventually,
     running_gateway,
 )
-from tests.paced_engine.running import running_engine
+from paced_engine.running import running_engine
 
 ERRORS = "gateway_upstream_errors_total"
 
@@ -102,6 +102,14 @@ def test_an_engine_cut_off_before_its_first_byte_is_502(
     stream: bool,
 ) -> None:
     answer = gateway.ask("POST", CHAT, chat_body(stream=stream, cut_at_tick=0))
+    assert (answer.status, answer.json()["error"]["code"]) == (502, "engine_cut_off")
+
+
+def test_an_engine_cut_off_between_its_status_and_its_first_byte_is_502_too(
+    gateway: Gateway,
+) -> None:
+    headers_only = chat_body(raw_b64=["", "eA=="], cut_at_tick=1)
+    answer = gateway.ask("POST", CHAT, headers_only)
     assert (answer.status, answer.json()["error"]["code"]) == (502, "engine_cut_off")
 
 

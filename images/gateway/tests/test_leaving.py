@@ -12,7 +12,7 @@ from images.gateway.tests.support import (
     eventually,
     new_id,
 )
-from tests.paced_engine.running import RunningEngine
+from paced_engine.running import RunningEngine
 
 CANCELLED = "gateway_requests_cancelled_total"
 

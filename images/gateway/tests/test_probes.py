@@ -14,7 +14,7 @@ from images.gateway.tests.support import (
     eventually,
     running_gateway,
 )
-from tests.paced_engine.running import RunningEngine
+from paced_engine.running import RunningEngine
 
 
 def test_ready_follows_the_engine_both_ways(gateway: Gateway, engine: RunningEngine) -> None:

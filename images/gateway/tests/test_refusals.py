@@ -17,7 +17,7 @@ from images.gateway.tests.support import (
     new_id,
     running_gateway,
 )
-from tests.paced_engine.running import RunningEngine
+from paced_engine.running import RunningEngine
 
 WRONG = [
     [],

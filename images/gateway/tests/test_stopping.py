@@ -15,7 +15,7 @@ from images.gateway.tests.support import (
     new_id,
     running_gateway,
 )
-from tests.paced_engine.running import RunningEngine
+from paced_engine.running import RunningEngine
 
 
 def test_sigterm_lets_an_answer_finish_and_exits_0(engine: RunningEngine, tmp_path: Path) -> None:

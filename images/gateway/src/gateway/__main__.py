@@ -62,7 +62,7 @@ def main() -> int:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        # Longer than clients keep an idle connection, so that none sends a request into a closing one.
+        # Longer than clients keep an idle connection: none sends a request into a closing one.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=settings.drain_s,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -38,8 +39,11 @@ def create_app(settings: Settings) -> ASGIApp:
 def _api(settings: Settings, engine: Engine, metrics: Metrics) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with engine:
+        await engine.open()
+        try:
             yield
+        finally:
+            await engine.close()
 
     api = FastAPI(
         lifespan=lifespan,
@@ -81,7 +85,7 @@ def _api(settings: Settings, engine: Engine, metrics: Metrics) -> FastAPI:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException) and error.status_code == 405:
+    if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
         return _response(wrong_method(request.method, request.url.path, allowed))
     return _response(unknown_path(request.method, request.url.path))

@@ -29,7 +29,7 @@ class Keys:
 
 
 class Authenticated:
-    """Answers 401 to every request without a key, except on the open paths; also to unknown paths."""
+    """Answers 401 to every request without a key, also to unknown paths; not on the open ones."""
 
     def __init__(self, app: ASGIApp, keys: Keys) -> None:
         self._app = app

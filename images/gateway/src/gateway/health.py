@@ -22,7 +22,7 @@ def main() -> int:
     finally:
         connection.close()
     sys.stderr.write(f"/healthz: {status}\n")
-    return 0 if status == 200 else 1
+    return 0 if status == http.client.OK else 1
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ CLIENT_LEFT = 499  # nginx's number for it; it is never sent
 
 
 class Observed:
-    """The outermost layer. `known_paths` bounds the metric's labels whatever paths are asked for."""
+    """The outermost layer. `known_paths` bounds the metric's labels, whatever is asked for."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, known_paths: frozenset[str]) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The hot path: a request to the engine and its answer back, byte for byte, while the client stays."""
+"""The hot path: a request to the engine, its answer back, byte for byte, while the client stays."""
 
 import asyncio
 import logging

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import orjson
 
@@ -19,20 +20,21 @@ class Readiness:
 
 async def readiness(engine: Engine, *, timeout_s: float) -> Readiness:
     try:
-        async with (
-            asyncio.timeout(timeout_s),
-            engine.ask("GET", "/health", headers={}, body=None) as answer,
-        ):
-            return _judge(answer.status)
-    except TimeoutError:
+        return _judge(await asyncio.wait_for(_status(engine), timeout_s))
+    except asyncio.TimeoutError:
         return Readiness(ready=False, reason=f"the engine's /health is silent for {timeout_s:g} s")
     except EngineError as error:
         return Readiness(ready=False, reason=f"the engine can't be reached: {error}")
 
 
+async def _status(engine: Engine) -> int:
+    async with engine.ask("GET", "/health", headers={}, body=None) as answer:
+        return answer.status
+
+
 def _judge(status: int) -> Readiness:
-    if status == 200:
+    if status == HTTPStatus.OK:
         return Readiness(ready=True)
-    if status == 503:
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return Readiness(ready=False, reason="the engine is still loading, or unwell: it says 503")
     return Readiness(ready=False, reason=f"the engine's /health says {status}")

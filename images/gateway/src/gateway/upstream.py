@@ -3,8 +3,7 @@
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Self
+from http import HTTPStatus
 
 import aiohttp
 from pydantic import SecretStr
@@ -69,7 +68,8 @@ class Engine:
         )
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
+        """Needs the running event loop, which does not exist yet when the application is made."""
         self._session = aiohttp.ClientSession(
             # A restarted engine may come back under another address.
             connector=aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=2),
@@ -78,14 +78,8 @@ class Engine:
             auto_decompress=False,
             timeout=self._timeout,
         )
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
@@ -114,7 +108,7 @@ class Engine:
         except (aiohttp.ClientError, OSError) as error:
             raise EngineCutOffError(str(error)) from error
         try:
-            if response.status == 401:
+            if response.status == HTTPStatus.UNAUTHORIZED:
                 message = "the engine answered 401"
                 raise EngineRefusedGatewayError(message)
             yield Answer(response)

@@ -1,6 +1,6 @@
 """`python3 -m llamacpp_engine`: proves the weights, then runs the engine on them.
 
-Exit codes: 0 told to stop, 1 and above 128 the engine failed, 2 configuration, 6 the weights are not proven.
+Exit codes: 0 told to stop, 1 or above 128 the engine failed, 2 configuration, 6 weights not proven.
 """
 
 import os
@@ -41,7 +41,7 @@ def _refuse(folder: Path, doubts: tuple[Discrepancy, ...]) -> None:
     _explain(
         f"the engine does not start: the weights in {folder} are not proven",
         tuple(str(doubt) for doubt in doubts),
-        "python -m orchestrator up (it verifies the weights and writes the receipt)",
+        "python3 -m orchestrator up (it verifies the weights and writes the receipt)",
     )
 
 

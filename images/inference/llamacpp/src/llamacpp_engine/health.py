@@ -1,4 +1,4 @@
-"""The container's healthcheck: exit code 0 when the engine's /health answers 200, so when the model is loaded.
+"""The container's healthcheck: exit code 0 when /health answers 200, so when the model is loaded.
 
 Standard library only: it starts every few seconds and must cost little.
 """
@@ -6,6 +6,7 @@ Standard library only: it starts every few seconds and must cost little.
 import http.client
 import os
 import sys
+from http import HTTPStatus
 
 from llamacpp_engine import DEFAULT_PORT
 
@@ -22,7 +23,7 @@ def main() -> int:
     finally:
         connection.close()
     sys.stderr.write(f"/health: {status}\n")
-    return 0 if status == 200 else 1
+    return 0 if status == HTTPStatus.OK else 1
 
 
 if __name__ == "__main__":

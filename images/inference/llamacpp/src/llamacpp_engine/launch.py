@@ -12,7 +12,7 @@ from llamacpp_engine.settings import Settings
 
 
 def serve(settings: Settings, model: Path, key: SecretStr) -> int:
-    """Loads `model` and serves it. Returns only when loading failed: a signal's default action ends it otherwise."""
+    """Serves `model` until a signal ends the process. Returns only when loading failed."""
     # Only here: the import alone takes memory, and no unproven file may come near the engine.
     import xllamacpp  # noqa: PLC0415
 
@@ -22,7 +22,7 @@ def serve(settings: Settings, model: Path, key: SecretStr) -> int:
         server = xllamacpp.Server(params)
     except (RuntimeError, ValueError) as error:
         _say(f"the engine could not start with {model}: {error}")
-        _say("next step: see the engine's own lines above; python -m orchestrator up")
+        _say("next step: see the engine's own lines above; python3 -m orchestrator up")
         return 1
     _say(f"serving {settings.model_name} on {server.listening_address}")
     # The engine serves from threads of its own for as long as `server` lives.
@@ -45,7 +45,8 @@ def configure(params: Any, settings: Settings, model: Path, key: SecretStr) -> N
     params.cpuparams.n_threads = threads
     params.cpuparams_batch.n_threads = threads
 
-    # Sizes are decided, and proven to fit, before the start: the engine changes none of them and adds no 8 GiB cache.
+    # Sizes are decided, and proven to fit, before the start: the engine must change none of them,
+    # nor add its prompt cache of 8 GiB.
     params.fit_params = False
     params.cache_ram_mib = 0
 

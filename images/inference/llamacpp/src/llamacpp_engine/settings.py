@@ -92,7 +92,7 @@ def _unusable_key(path: Path, why: str) -> ConfigurationInvalid:
     return ConfigurationInvalid(
         f"the API key file {path} can't be used",
         why=(why,),
-        next_step="python -m orchestrator up (it makes the secrets)",
+        next_step="python3 -m orchestrator up (it makes the secrets)",
     )
 
 

@@ -1,7 +1,7 @@
-"""Runs the engine in a child process, passes on the order to stop, and ends when the engine has ended.
+"""Runs the engine in a child process: passes on the order to stop, ends when the engine ended.
 
-A child, because loading keeps the interpreter to itself for minutes: no Python signal handler would run, and process
-number 1 of a container ignores a signal that it has no handler for.
+A child, because loading keeps the interpreter to itself for minutes: no Python signal handler
+would run, and process number 1 of a container ignores a signal that it has no handler for.
 """
 
 import os
@@ -23,7 +23,7 @@ def hold_signals() -> None:
 def supervise(
     engine: Callable[[], int], answers: Callable[[], bool], *, look_every_s: float
 ) -> int:
-    """0 when it was told to stop. Otherwise the engine ended by itself, and that is an error whatever its exit code."""
+    """0 when it was told to stop. Otherwise the engine ended by itself: always an error."""
     child = _start(engine)
     heard = False
     misses = 0
@@ -43,7 +43,7 @@ def supervise(
             misses = 0
             continue
         misses += heard
-        # The engine ends its server when its main loop ends, and leaves the process: nothing would ever answer again.
+        # When the engine's main loop ends it closes its port and lets the process live.
         if misses > 1:
             _say("the engine no longer listens: ending it")
             _end(child, signal.SIGKILL)
@@ -51,7 +51,7 @@ def supervise(
 
 
 def listens(port: int) -> bool:
-    """Whether anything accepts connections there. A busy engine does: only a refusal counts as silence."""
+    """Whether anything accepts connections there. Only a refusal says no: a busy engine is slow."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=2).close()
     except ConnectionRefusedError:

@@ -1,7 +1,7 @@
-"""Stands in for the engine's wheel: a port that accepts connections, and the ways an engine can fail.
+"""Stands in for the engine's wheel: an open port, and the ways an engine can fail.
 
-FAKE_ENGINE says which: serves, refuses, loads-for-ever, crashes, closes-its-port. FAKE_ENGINE_PARAMS names a file that
-gets the parameters as JSON.
+FAKE_ENGINE says which: serves, refuses, loads-for-ever, crashes.
+FAKE_ENGINE_PARAMS names a file that gets the parameters as JSON.
 """
 
 import ctypes
@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,12 +39,6 @@ class Server:
         if behaviour == "crashes":
             os.kill(os.getpid(), signal.SIGABRT)
         self.listener = socket.create_server(("127.0.0.1", params.port))
-        if behaviour == "closes-its-port":
-            threading.Thread(target=self._close_after_the_first_client, daemon=True).start()
-
-    def _close_after_the_first_client(self) -> None:
-        self.listener.accept()[0].close()
-        self.listener.close()
 
 
 def _plain(value: Any) -> Any:
