@@ -760,11 +760,11 @@ base_image_is_here() {
 
 # As Docker reads a reference: a first part with a dot, a port or "localhost" is a registry.
 base_registry() {
-    local first=${ORCH_BASE_IMAGE:-}
-    first=${first%%/*}
-    case ${ORCH_BASE_IMAGE:-} in
-        docker.io/* | index.docker.io/*) echo registry-1.docker.io ;;
-        *.*/* | *:*/* | localhost/*) echo "$first" ;;
+    local image=${ORCH_BASE_IMAGE:-debian} first=docker.io
+    if [[ $image == */* ]]; then first=${image%%/*}; fi
+    case $first in
+        docker.io | index.docker.io) echo registry-1.docker.io ;;
+        *.* | *:* | localhost) echo "$first" ;;
         *) echo registry-1.docker.io ;;
     esac
 }

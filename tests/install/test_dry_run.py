@@ -201,6 +201,8 @@ def test_the_parser_of_apparmor_comes_along_where_the_kernel_asks_for_it(tmp_pat
         ("docker.io/library/debian@sha256:00", "registry-1.docker.io"),
         ("mirror.example:5000/debian:12", "mirror.example:5000"),
         ("localhost/debian", "localhost"),
+        ("registry:5000/debian:12", "registry:5000"),
+        ("library/debian.slim:12", "registry-1.docker.io"),
     ],
 )
 def test_the_registry_of_the_base_image_is_asked_before_debootstrap(

@@ -53,7 +53,11 @@ class Container:
     def run(self, engine: str = "serves") -> tuple[int, str]:
         """To its end, for those that end by themselves."""
         with self.start(engine) as process:
-            _, words = process.communicate(timeout=60)
+            try:
+                _, words = process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                raise
         return process.returncode, words
 
 
