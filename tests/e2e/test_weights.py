@@ -70,7 +70,7 @@ def test_a_flipped_byte_in_the_source_is_named_and_nothing_starts(
     refused = stack.run("up")
 
     assert refused.returncode == 6, refused.stderr
-    error = refused.stderr.partition("error: ")[2]
+    error = refused.stderr.rpartition("error: ")[2]
     for named in (SHARD.path, SHARD.sha256, found):
         assert named in error
     assert "Traceback" not in refused.stderr

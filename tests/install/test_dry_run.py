@@ -200,6 +200,7 @@ def test_the_parser_of_apparmor_comes_along_where_the_kernel_asks_for_it(tmp_pat
         ("debian:bookworm-slim", "registry-1.docker.io"),
         ("docker.io/library/debian@sha256:00", "registry-1.docker.io"),
         ("mirror.example:5000/debian:12", "mirror.example:5000"),
+        ("mirror.example/debian:12", "mirror.example"),
         ("localhost/debian", "localhost"),
         ("registry:5000/debian:12", "registry:5000"),
         ("library/debian.slim:12", "registry-1.docker.io"),

@@ -54,10 +54,11 @@ DEBIAN_13_CLOUD = {
     "sources.list.d/debian.sources": """\
 Types: deb deb-src
 URIs: mirror+file://{apt}/mirrors/debian.list
-Suites: trixie trixie-updates trixie-backports
+Suites:
+# was: bookworm bookworm-updates bookworm-backports
+ trixie trixie-updates trixie-backports
 Components: main
 Signed-By:
-# the one below replaced the .gpg of Debian 12
  /usr/share/keyrings/debian-archive-keyring.pgp
 
 Types: deb deb-src
