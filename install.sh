@@ -19,7 +19,7 @@ ends with `python -m orchestrator up ARGUMENTS`. What is there already is left a
 Debian 12 and 13: proven on bare machines. Ubuntu 22.04 and 24.04: only its plan is checked, on recorded
 output; it was not run there. Other systems: it goes on where Docker, Compose, buildx and venv are there already.
 
-Environment: ORCH_BASE_IMAGE (its registry is the one that is asked), DEBIAN_MIRROR, NVIDIA_TOOLKIT_REPO, and the
+Environment: ORCH_BASE_IMAGE and ORCH_BASE_DIGEST (whose registry is asked), DEBIAN_MIRROR, NVIDIA_TOOLKIT_REPO, and the
 proxy variables. apt, pip and Docker use this machine's own configuration.
 Exit codes: 0 done, 2 usage, 3 this machine lacks something, 5 a download failed, 6 a Python package has
 the wrong hash, 9 another run is at work, 10 Docker does not answer; any other is that of `up`.
@@ -28,6 +28,8 @@ TEXT
 
 # The image that images/base/rootfs.sh makes and the orchestrator builds on where no registry answers.
 readonly ROOTFS_IMAGE=appliance/rootfs:bookworm
+# The orchestrator's default for ORCH_BASE_IMAGE.
+readonly DEFAULT_BASE_IMAGE=docker.io/library/debian:bookworm-slim
 readonly PLUGIN_FOLDER=/usr/local/lib/docker/cli-plugins
 readonly DOCKERD_LOG=/var/log/dockerd.log
 readonly DOCKERD_PATIENCE_S=90
@@ -522,8 +524,7 @@ nvidia_step() {
             "install it (Ubuntu: sudo ubuntu-drivers install; Debian: nvidia-driver), reboot, run ./install.sh"
     fi
     command -v nvidia-ctk >/dev/null || toolkit_step || return 0
-    grep -qs nvidia-container-runtime "$ROOT/etc/docker/daemon.json" && return
-    docker info --format '{{json .Runtimes}}' 2>/dev/null | grep -q '"nvidia"' && return
+    runtime_is_registered && return
     if ! command -v dockerd >/dev/null && [[ $ENGINE == other ]]; then
         warn "Docker's NVIDIA runtime is not set up" "this Docker has no dockerd here to configure" \
             "set it up where the daemon runs: nvidia-ctk runtime configure --runtime=docker"
@@ -532,6 +533,14 @@ nvidia_step() {
     act_as_root "register NVIDIA's runtime in /etc/docker/daemon.json" \
         "Docker does not know it (running containers go on)" \
         "nvidia-ctk runtime configure --runtime=docker && systemctl reload docker" register_nvidia_runtime
+}
+
+runtime_is_registered() {
+    if [[ $(docker_state) == answers ]]; then
+        docker info --format '{{json .Runtimes}}' 2>/dev/null | grep -q '"nvidia"'
+    else
+        grep -qs nvidia-container-runtime "$ROOT/etc/docker/daemon.json"
+    fi
 }
 
 gpu_is_present() {
@@ -570,8 +579,9 @@ toolkit_step() {
 }
 
 add_toolkit() { # add_toolkit REPOSITORY
-    as_root_function add_toolkit_as_root -- "$PYTHON" "$1" ||
-        die 5 "could not install nvidia-container-toolkit" "its repository $1 failed; nothing of it was left behind" \
+    as_root_function add_toolkit_as_root -- "$PYTHON" "$1" >"$SCRATCH/toolkit.log" 2>&1 ||
+        die 5 "could not install nvidia-container-toolkit from $1; nothing of it was left behind" \
+            "$(tail -n 3 "$SCRATCH/toolkit.log")" \
             "set NVIDIA_TOOLKIT_REPO to a mirror that works and run ./install.sh again"
 }
 
@@ -751,8 +761,8 @@ rootfs_step() {
 }
 
 base_image_is_here() {
-    local image
-    for image in "$ROOTFS_IMAGE" ${ORCH_BASE_IMAGE:+"$ORCH_BASE_IMAGE"}; do
+    local image of_registry=${ORCH_BASE_IMAGE:-$DEFAULT_BASE_IMAGE}${ORCH_BASE_DIGEST:+@$ORCH_BASE_DIGEST}
+    for image in "$ROOTFS_IMAGE" "$of_registry"; do
         with_docker timeout 20 docker image inspect "$image" >/dev/null 2>&1 && return
     done
     return 1
@@ -760,7 +770,7 @@ base_image_is_here() {
 
 # As Docker reads a reference: a first part with a dot, a port or "localhost" is a registry.
 base_registry() {
-    local image=${ORCH_BASE_IMAGE:-debian} first=docker.io
+    local image=${ORCH_BASE_IMAGE:-$DEFAULT_BASE_IMAGE} first=docker.io
     if [[ $image == */* ]]; then first=${image%%/*}; fi
     case $first in
         docker.io | index.docker.io) echo registry-1.docker.io ;;

@@ -176,6 +176,14 @@ def listening(port: int) -> set[str]:
     return found
 
 
+def opens(host: str, port: str) -> bool:
+    try:
+        socket.create_connection((host, int(port)), timeout=3).close()
+    except OSError:
+        return False
+    return True
+
+
 def ask(appliance: Appliance, method: str, target: str, key: str = "") -> tuple[int, bytes]:
     """The gateway's status and body. The target goes out as it stands, dots and slashes too."""
     with closing(http.client.HTTPConnection(urlsplit(appliance.gateway).netloc, timeout=30)) as to:
@@ -246,10 +254,9 @@ def test_docker_confines_a_container_to_what_it_needs(
     assert bounds["CapDrop"] == ["ALL"]
     added = {name.removeprefix("CAP_") for name in bounds["CapAdd"] or ()}
     assert added == ({"SYS_NICE"} if service == "inference" else set())
-    assert "no-new-privileges:true" in bounds["SecurityOpt"]
-    assert not [option for option in bounds["SecurityOpt"] if "unconfined" in option]
-    assert bounds["Memory"] > 0
-    assert bounds["PidsLimit"] > 0
+    assert bounds["SecurityOpt"] == ["no-new-privileges:true"]
+    assert (bounds["Memory"] or 0) > 0
+    assert (bounds["PidsLimit"] or 0) > 0
     assert bounds["PidMode"] == ""
     assert bounds["IpcMode"] == "private"
     assert not bounds["Devices"]
@@ -335,9 +342,8 @@ def test_the_ports_are_closed_on_every_other_address_of_this_host(
     bridge = engine.networks.get(f"{appliance.project}_edge")
     host = bridge.attrs["IPAM"]["Config"][0]["Gateway"]
     for port in (appliance.settings["gateway_port"], appliance.settings["webui_port"]):
-        socket.create_connection(("127.0.0.1", int(port)), timeout=10).close()
-        with pytest.raises(OSError, match=r"refused|timed out"):
-            socket.create_connection((host, int(port)), timeout=3)
+        assert opens("127.0.0.1", port)
+        assert not opens(host, port)
 
 
 def test_the_engine_asks_even_its_neighbours_for_its_own_key(
@@ -386,7 +392,8 @@ def test_the_gateway_passes_on_nothing_that_it_does_not_name(
     appliance: Appliance, method: str, target: str
 ) -> None:
     status, body = ask(appliance, method, target, appliance.secret("gateway_api_key"))
-    assert (status, json.loads(body)["error"]["code"]) == (404, "unknown_url")
+    assert status == 404
+    assert json.loads(body)["error"]["code"] == "unknown_url"  # in the gateway's own words
     assert ask(appliance, method, target)[0] == 401
 
 

@@ -34,6 +34,13 @@ def asked_with(token: str, appliance: Appliance, path: str) -> httpx.Response:
     )
 
 
+def sign_up(appliance: Appliance) -> httpx.Response:
+    stranger = {"name": "stranger", "email": "stranger@example.org", "password": "let me in 1!"}
+    return httpx.post(
+        f"{appliance.webui}/api/v1/auths/signup", json=stranger, timeout=60, trust_env=False
+    )
+
+
 def keep_a_chat(token: str, appliance: Appliance) -> str:
     """The id of a new chat, one question and its reply."""
     question = {"id": "q", "parentId": None, "role": "user", "content": QUESTION}
@@ -84,6 +91,9 @@ def test_down_keeps_accounts_and_chats_and_with_volumes_only_the_weights(
     assert chats(sign_in(ours), ours) == [chat]
     whole = asked_with(session, ours, f"/api/v1/chats/{chat}").raise_for_status().json()
     assert [message["content"] for message in whole["chat"]["messages"]] == [QUESTION, PARIS]
+
+    # Open-WebUI closes sign-up itself while it makes the first account, and only then.
+    assert sign_up(ours).status_code == 403
 
     down = ours.run("down", "--volumes")
     assert down.returncode == 0, down.stderr

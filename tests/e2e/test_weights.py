@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def up_until(stack: Appliance, service: str) -> None:
     """`up`, interrupted as soon as it has proven all that stands before `service`."""
     process = stack.start("up")
     eventually(lambda: process.poll() is not None or stack.container(service), f"{service} is made")
-    process.send_signal(signal.SIGINT)
+    process.terminate()
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
 

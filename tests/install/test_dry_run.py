@@ -227,14 +227,22 @@ def test_the_registry_of_the_base_image_is_asked_before_debootstrap(
     assert outcome.actions == ()
 
 
-def test_a_base_image_that_is_here_needs_no_registry(tmp_path: Path) -> None:
-    recording = Recording(everything("debian-12", images=("mirror.example/debian:12",)), tmp_path)
-    outcome = recording.run(
-        "--dry-run",
-        "--no-up",
-        INSTALL_ROOT=str(recording.root),
-        ORCH_BASE_IMAGE="mirror.example/debian:12",
-    )
+@pytest.mark.parametrize(
+    ("image", "settings"),
+    [
+        ("docker.io/library/debian:bookworm-slim", {}),
+        ("mirror.example/debian:12", {"ORCH_BASE_IMAGE": "mirror.example/debian:12"}),
+        (
+            "docker.io/library/debian:bookworm-slim@sha256:00",
+            {"ORCH_BASE_DIGEST": "sha256:00"},
+        ),
+    ],
+)
+def test_a_base_image_that_is_here_needs_no_registry(
+    image: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    recording = Recording(everything("debian-12", images=(image,)), tmp_path)
+    outcome = recording.run("--dry-run", "--no-up", INSTALL_ROOT=str(recording.root), **settings)
     assert outcome.actions == ()
 
 
