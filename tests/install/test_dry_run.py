@@ -63,7 +63,7 @@ def test_a_bare_machine_gets_what_its_system_lacks_in_order(system: str, tmp_pat
         f"install {DEBOOTSTRAP[system]} — {not_asked}",
         f"make the image appliance/rootfs:bookworm from Debian's packages — {not_asked} {NOT_YET}",
         "make .venv from requirements.lock — there is none",
-        "run python -m orchestrator up — the machine is ready",
+        "run python3 -m orchestrator up — the machine is ready",
     )
     assert outcome.code == 0
 
@@ -271,7 +271,7 @@ def test_another_system_that_has_everything_goes_on(system: str, tmp_path: Path)
     assert outcome.code == 0
     assert outcome.actions == (
         "make .venv from requirements.lock — there is none",
-        "run python -m orchestrator up — the machine is ready",
+        "run python3 -m orchestrator up — the machine is ready",
     )
 
 
