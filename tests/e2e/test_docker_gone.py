@@ -205,6 +205,11 @@ def a_path_with(folder: Path, docker: str) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
+THAT_USE_THE_CLIENT = [
+    "up",
+    pytest.param("down", marks=pytest.mark.long),
+    pytest.param("logs", marks=pytest.mark.long),
+]
 WITHOUT_COMPOSE = """
 if [ "$1" = compose ]; then
     echo "unknown flag: --file\n\nUsage:  docker [OPTIONS] COMMAND [ARG...]\n" >&2
@@ -215,7 +220,7 @@ exec "$DOCKER" "$@"
 """
 
 
-@pytest.mark.parametrize("command", ["up", "down", "logs"])
+@pytest.mark.parametrize("command", THAT_USE_THE_CLIENT)
 def test_without_the_compose_plugin_the_error_names_it(
     new_appliance: Callable[..., Appliance], tmp_path: Path, command: str
 ) -> None:
@@ -228,7 +233,7 @@ def test_without_the_compose_plugin_the_error_names_it(
     assert "Docker does not answer" not in error  # it does
 
 
-@pytest.mark.parametrize("command", ["up", "down", "logs"])
+@pytest.mark.parametrize("command", THAT_USE_THE_CLIENT)
 def test_without_docker_s_client_the_error_names_it(
     new_appliance: Callable[..., Appliance], tmp_path: Path, command: str
 ) -> None:

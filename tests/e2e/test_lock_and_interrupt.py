@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
 from e2e.scenario import PARIS, ROOT, Appliance, eventually
@@ -183,6 +184,8 @@ def test_an_interrupted_image_build_is_done_again(
         assert wait_for(again, "StepStarted", "image gateway")["cause"] == cause
         wait_for(again, "StepPassed", "image gateway")
         sigint(again)
+    with closing(docker.from_env()) as engine:
+        engine.images.remove(cause.split()[0])
 
 
 def processes_that_name(folder: Path) -> list[int]:
