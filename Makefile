@@ -1,6 +1,6 @@
 # Everything a contributor types. `make test` sets up all it needs on a fresh machine.
 PYTHON := .venv/bin/python
-SOURCES := orchestrator images tests
+SOURCES := orchestrator images tests benchmarks
 
 .PHONY: setup fmt lint unit test test-long lock up down
 

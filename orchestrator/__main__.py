@@ -36,9 +36,14 @@ def _rerun_or_explain() -> None:
 def _main() -> None:
     os.environ.pop(RERUN_MARK, None)
     sys.path.insert(0, str(ROOT / "images" / "wire" / "src"))
-    from orchestrator.cli import main  # noqa: PLC0415 - only now are its packages there
+    try:
+        from orchestrator.cli import main  # noqa: PLC0415 - only now are its packages there
 
-    sys.exit(main())
+        code = main()
+    except KeyboardInterrupt:  # before `main` listens for it
+        print("Interrupted. Nothing has begun yet.", file=sys.stderr)
+        code = 130
+    sys.exit(code)
 
 
 _rerun_or_explain()

@@ -92,7 +92,12 @@ def _outcome(error: BaseException) -> dict[str, Any]:
             "why": error.why,
             "next_step": error.next_step,
         }
-    return {"exit_code": INTERRUPTED_EXIT_CODE, "what": "interrupted", "why": "", "next_step": ""}
+    return {
+        "exit_code": INTERRUPTED_EXIT_CODE,
+        "what": "interrupted",
+        "why": "somebody typed Ctrl-C, or the machine asked programs to end",
+        "next_step": "the same command goes on from there",
+    }
 
 
 def _tell_ready(typed: Typed, settings: Settings, happened: list[Event]) -> None:

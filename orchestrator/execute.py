@@ -94,10 +94,13 @@ def _deserves_another_try(result: GateResult) -> bool:
 def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, GateResult]:
     yield StepStarted(step.name, number, step.cause)
     first = world.lookout.look(step.gate)
+    if first.status == "restarting":
+        _clear_away(step, world)  # it would sit out Docker's ever longer pauses
     try:
         for line in _act(step, world):
             yield ActionProgressed(step.name, line)
     except ActionFailed as failure:
+        world.lookout.look(step.gate)  # where Docker itself is gone, this says so
         result = GateResult(Verdict.SHUT, failure.reason)
         words = failure.last_words or _last_words(step, world)
         yield StepGaveUp(step.name, number, failure.reason, words)

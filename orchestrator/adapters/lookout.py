@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import docker
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # A 671 B model on a CPU may take minutes over a first prompt; a dead engine closes at once.
 FIRST_TOKEN_TIMEOUT_S = 300.0
+PING_TIMEOUT_S = 10
+ANSWER_TIMEOUT_S = 60
 
 
 class EngineLookout:
@@ -41,8 +44,9 @@ class EngineLookout:
             timeout=httpx.Timeout(5, read=FIRST_TOKEN_TIMEOUT_S), trust_env=False
         )
         with _docker_answers():
-            self._engine = docker.from_env(timeout=60)
+            self._engine = docker.from_env(timeout=PING_TIMEOUT_S)
             self._engine.ping()
+            self._engine.api.timeout = ANSWER_TIMEOUT_S
         self._weights: tuple[Path, Lock] | None = None
         self._api_key = ""
 
@@ -59,17 +63,17 @@ class EngineLookout:
             case ImagePresent(ref):
                 return Sighting(image_present=self.has_image(ref))
             case Proven(service):
-                last_line = (self.tail(service, lines=1).splitlines() or [""])[-1]
+                last_line = _gist(self.tail(service))
                 seen = self._container(service)
                 return replace(seen, unproven=self._unproven(), last_line=last_line)
             case Healthy(service):
-                return self._container(service)
+                return self._service(service)
             case Answers(service, url):
                 status, trouble = self._ask(url)
-                return replace(self._container(service), http_status=status, trouble=trouble)
+                return replace(self._service(service), http_status=status, trouble=trouble)
             case Generates():
                 replies, status, trouble = self._generate(gate)
-                seen = self._container(gate.service)
+                seen = self._service(gate.service)
                 return replace(seen, replies=replies, http_status=status, trouble=trouble)
             case _:
                 assert_never(gate)
@@ -78,7 +82,7 @@ class EngineLookout:
         with _docker_answers():
             container = self._find(service)
             try:
-                return "" if container is None else _text(container.logs(tail=lines))
+                return "" if container is None else _text(_last_logs(container, lines))
             except NotFound:  # removed since it was found
                 return ""
 
@@ -134,6 +138,13 @@ class EngineLookout:
     def _container(self, service: str) -> Sighting:
         with _docker_answers():
             return _sighting(self._find(service))
+
+    def _service(self, service: str) -> Sighting:
+        """A service that should run; one that has crashed is asked for its last line."""
+        seen = self._container(service)
+        if seen.restarts or seen.status in {"exited", "dead", "restarting"}:
+            return replace(seen, last_line=_gist(self.tail(service)))
+        return seen
 
     def _unproven(self) -> tuple[str, ...] | None:
         if self._weights is None:
@@ -198,6 +209,24 @@ def _contents(lines: Iterator[str]) -> Iterator[str]:
         for choice in event.get("choices", ()):
             delta = choice.get("delta", {})
             yield delta.get("reasoning_content") or delta.get("content") or ""
+
+
+def _last_logs(container: Container, lines: int) -> bytes:
+    """The last lines; of a container that was restarted, the last ones before that."""
+    if not container.attrs["RestartCount"]:
+        return container.logs(tail=lines)
+    ended_at = datetime.fromisoformat(container.attrs["State"]["FinishedAt"][:19])
+    return container.logs(tail=lines, until=ended_at + timedelta(seconds=1))
+
+
+def _gist(words: str) -> str:
+    """What a job said last: its reasons where it ended with an error, else its last line."""
+    lines = words.splitlines() or [""]
+    if not lines[-1].startswith("next: "):
+        return lines[-1]
+    what, *more = words.rpartition("error: ")[2].splitlines()
+    reasons = [line.removeprefix("why: ") for line in more if line.startswith("why: ")]
+    return ": ".join([what, *filter(None, ["; ".join(reasons)])])
 
 
 def _sighting(container: Container | None) -> Sighting:

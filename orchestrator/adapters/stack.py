@@ -17,6 +17,7 @@ class ComposeStack:
     """One Compose project, described by `compose.yaml` in `root` and an env file."""
 
     def __init__(self, root: Path, env_file: Path, project: str) -> None:
+        _require("buildx", "compose")
         self._docker = DockerClient(
             compose_files=[root / "compose.yaml"],
             compose_env_files=[env_file],
@@ -93,6 +94,25 @@ class ComposeStack:
                 why=_last_line(error.stderr or ""),
                 next_step="./install.sh --no-up starts it, then: python3 -m orchestrator up",
             ) from error
+
+
+def _require(*plugins: str) -> None:
+    """Raise DockerUnavailable where Docker's command line, or one of these plugins, is missing."""
+    next_step = "./install.sh --no-up installs it, then: python3 -m orchestrator up"
+    for plugin in plugins:
+        command = ["docker", plugin, "version"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        except FileNotFoundError as error:
+            raise DockerUnavailable(
+                "there is no docker command", why=str(error), next_step=next_step
+            ) from error
+        if done.returncode:
+            raise DockerUnavailable(
+                f"Docker's plugin {plugin} is missing",
+                why=f"{' '.join(command)}: {(done.stderr.splitlines() or ['it failed'])[0]}",
+                next_step=next_step,
+            )
 
 
 def _last_line(text: str) -> str:

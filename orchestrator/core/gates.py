@@ -145,7 +145,7 @@ def _judge_proven(seen: Sighting) -> GateResult:
         missing = "; ".join(seen.unproven or ("nobody looked",))
         return GateResult(Verdict.SHUT, f"not proven: {missing}", Fault.VERIFICATION)
     fault = FAULT_OF_EXIT_CODE.get(seen.exit_code or 0, Fault.CRASH)
-    reason = f"{describe_exit(seen.exit_code)}: {seen.last_line}"
+    reason = _with_last_line(describe_exit(seen.exit_code), seen)
     return GateResult(Verdict.SHUT, reason, fault)
 
 
@@ -165,9 +165,10 @@ def _judge_service(
     # A restart policy hides a crash: the container is "running" again and its exit code is gone.
     if seen.restarts > _restarts_before(seen, first):
         died = f" ({describe_exit(seen.exit_code)})" if seen.exit_code else ""
-        return GateResult(Verdict.SHUT, f"crashed{died} and was restarted")
+        reason = f"crashed{died} and was restarted"
+        return GateResult(Verdict.SHUT, _with_last_line(reason, seen))
     if seen.status in {"exited", "dead"}:
-        return GateResult(Verdict.SHUT, describe_exit(seen.exit_code))
+        return GateResult(Verdict.SHUT, _with_last_line(describe_exit(seen.exit_code), seen))
     match gate:
         case Healthy():
             return _judge_health(seen)
@@ -177,6 +178,10 @@ def _judge_service(
             return _judge_replies(gate, seen)
         case _:
             assert_never(gate)
+
+
+def _with_last_line(reason: str, seen: Sighting) -> str:
+    return f"{reason}: {seen.last_line}" if seen.last_line else reason
 
 
 def _restarts_before(seen: Sighting, first: Sighting) -> int:

@@ -74,7 +74,7 @@ class Settings(BaseModel):
     inference_memory_bytes: int = Field(8 << 30, ge=64 << 20, description="the engine's limit")
     threads: int = Field(0, ge=0, description="engine threads; 0: one per CPU it may use")
     slots: int = Field(1, ge=1, le=64, description="requests the engine works on at once")
-    context_tokens: int = Field(4096, ge=256, description="context of each slot")
+    context_tokens: int = Field(4096, ge=256, lt=2**31, description="context of each slot")
     load_timeout_s: int = Field(600, ge=1, description="patience with the engine's start")
     tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
 
@@ -82,6 +82,13 @@ class Settings(BaseModel):
     def _two_ports(self) -> Self:
         if self.gateway_port == self.webui_port:
             message = f"gateway_port and webui_port are both {self.webui_port}"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _context_of_all_slots(self) -> Self:
+        if self.context_tokens * self.slots >= 2**31:  # engines count it in 32 bits
+            message = f"context_tokens x slots is {self.context_tokens * self.slots}, over 2^31"
             raise ValueError(message)
         return self
 

@@ -120,7 +120,9 @@ class Appliance:
             f"com.docker.compose.service={service}",
         ]
         with closing(docker.from_env()) as engine:
-            found = engine.containers.list(all=True, filters={"label": list(labels)})
+            found = engine.containers.list(
+                all=True, filters={"label": list(labels)}, ignore_removed=True
+            )
         return found[0] if found else None
 
     def running(self, service: str) -> Container | None:

@@ -236,3 +236,13 @@ def test_a_blind_lookout_is_an_error_not_an_answer() -> None:
     _, error = happenings(world)
     assert isinstance(error, DockerUnavailable)
     assert world.clock.now() == 1
+
+
+def test_a_container_in_dockers_back_off_is_replaced_at_once() -> None:
+    stack = FakeStack()
+    restarting = Sighting(status="restarting", container_id="old", restarts=9, exit_code=1)
+    _, error = happenings(
+        a_world(stack=stack, inference=[restarting, restarting, replace(HEALTHY, container_id="n")])
+    )
+    assert error is None
+    assert stack.calls.index("remove inference") < stack.calls.index("start inference")

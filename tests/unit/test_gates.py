@@ -135,3 +135,10 @@ def test_the_first_token_time_told_is_the_last_one_measured() -> None:
 )
 def test_exit_codes_are_told_in_words(code: int | None, words: str) -> None:
     assert describe_exit(code) == words
+
+
+def test_a_crash_is_told_with_the_last_line_that_was_said() -> None:
+    looping = replace(STARTING, restarts=1, last_line="the engine was ended by SIGKILL")
+    assert judge(Healthy("inference"), looping, STARTING).reason == (
+        "crashed and was restarted: the engine was ended by SIGKILL"
+    )

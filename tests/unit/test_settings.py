@@ -88,3 +88,8 @@ def test_an_unusable_value_names_where_it_comes_from(
 def test_two_services_cannot_share_a_port(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match="both 8080"):
         settled(tmp_path, {"webui_port": "8080"})
+
+
+def test_a_context_that_no_engine_can_count_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"2\^31"):
+        settled(tmp_path, {"context_tokens": str(2**30), "slots": "2"})

@@ -29,7 +29,7 @@ class Settings(BaseModel):
     model_file: str
     model_name: str = Field(min_length=1)
     api_key_file: Path
-    context_tokens: int = Field(gt=0)
+    context_tokens: int = Field(gt=0, lt=2**31)
     slots: int = Field(gt=0)
     threads: int = Field(ge=0)
     listen_port: int = Field(default=DEFAULT_PORT, gt=0, le=65535)
