@@ -220,13 +220,18 @@ def _last_logs(container: Container, lines: int) -> bytes:
 
 
 def _gist(words: str) -> str:
-    """What a job said last: its reasons where it ended with an error, else its last line."""
-    lines = words.splitlines() or [""]
-    if not lines[-1].startswith("next: "):
-        return lines[-1]
-    what, *more = words.rpartition("error: ")[2].splitlines()
-    reasons = [line.removeprefix("why: ") for line in more if line.startswith("why: ")]
-    return ": ".join([what, *filter(None, ["; ".join(reasons)])])
+    """What a program said last: its error with the reasons, where it named one, else a line.
+
+    Not simply the last line: Docker may swap lines of standard output and standard error.
+    """
+    lines = words.splitlines()
+    errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    if not errors:
+        return lines[-1] if lines else ""
+    told = lines[errors[-1] :]
+    reasons = [line.removeprefix("why: ") for line in told if line.startswith("why: ")]
+    what = told[0].removeprefix("error: ")
+    return f"{what}: {'; '.join(reasons)}" if reasons else what
 
 
 def _sighting(container: Container | None) -> Sighting:
