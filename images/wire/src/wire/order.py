@@ -70,16 +70,16 @@ Source = Annotated[
 class Tuning(_Value):
     """How the job fetches. Bytes, seconds, bytes a second."""
 
-    part_bytes: int = Field(64 << 20, gt=0)
-    streams: int = Field(4, ge=1, le=16)
-    limit_rate: int | None = Field(None, gt=0)
+    part_bytes: int = Field(default=64 << 20, gt=0)
+    streams: int = Field(default=4, ge=1, le=16)
+    limit_rate: int | None = Field(default=None, gt=0)
     connect_timeout_s: float = 20
     idle_timeout_s: float = 30
-    min_rate: int = Field(50_000, ge=0)
+    min_rate: int = Field(default=50_000, ge=0)
     min_rate_window_s: float = 60
     backoff_cap_s: float = 60
     switch_after_s: float = 300
-    spare_bytes: int = Field(1 << 30, ge=0)
+    spare_bytes: int = Field(default=1 << 30, ge=0)
 
 
 class Order(_Value):
