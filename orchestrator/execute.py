@@ -41,7 +41,8 @@ from orchestrator.core.plan import (
 )
 from orchestrator.world import World
 
-WORTH_ANOTHER_TRY = frozenset({Fault.CRASH, Fault.SOURCE})
+WORTH_ANOTHER_TRY = frozenset({Fault.CRASH})
+RUNNING = frozenset({"running", "restarting"})
 
 
 def execute(plan: Plan, world: World) -> Generator[Event, None, None]:
@@ -95,7 +96,7 @@ def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, Ga
     yield StepStarted(step.name, number, step.cause)
     first = world.lookout.look(step.gate)
     try:
-        for line in _act(step, world):
+        for line in _act(step, first, world):
             yield ActionProgressed(step.name, line)
     except ActionFailed as failure:
         result = GateResult(Verdict.SHUT, failure.reason)
@@ -110,8 +111,10 @@ def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, Ga
     return result
 
 
-def _act(step: Step, world: World) -> Iterator[str]:
+def _act(step: Step, seen: Sighting, world: World) -> Iterator[str]:
     match step.action:
+        case RunJob() if seen.status in RUNNING:
+            return  # attach: a start would replace the container where its configuration differs
         case AssembleRootfs(ref):
             yield from world.images.assemble_rootfs(ref)
         case PullImage(ref):
@@ -135,9 +138,10 @@ def _await_gate(step: Step, first: Sighting, world: World) -> Generator[Event, N
     )
     try:
         for look in looks:
-            last = judge(step.gate, world.lookout.look(step.gate), first)
+            seen = world.lookout.look(step.gate)
+            last = judge(step.gate, seen, first)
             look.retry_state.set_result(last)
-            yield GateChecked(step.name, last, world.clock.now() - started)
+            yield GateChecked(step.name, last, world.clock.now() - started, seen.progress)
     except RetryError:
         reason = f"still not so after {step.patience.within_s:g} s: {last.reason}"
         return GateResult(Verdict.SHUT, reason)
@@ -182,11 +186,11 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
         case Fault.CRASH:
             what = f"{step.name}: {service} did not come up in {step.patience.tries} tries"
             return GateStayedShut(what, why=result.reason, next_step=logs)
-        case Fault.SOURCE:
+        case Fault.SOURCE | Fault.STOPPED:
             return FetchFailed(
-                "the weights could not be read",
+                "the weights are not complete",
                 why=result.reason,
-                next_step="see to the source, then: python3 -m orchestrator up",
+                next_step=f"{logs}; python3 -m orchestrator pull goes on from here",
             )
         case Fault.CONFIGURATION:
             return BadConfiguration(
@@ -196,7 +200,7 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
             return VerificationFailed(
                 "the weights are not what the lock says",
                 why=result.reason,
-                next_step=f"{logs}; get the named files again, then: python3 -m orchestrator up",
+                next_step=f"{logs}; then: python3 -m orchestrator verify --repair",
             )
         case Fault.ACCEPTANCE:
             return AcceptanceNotMet(
