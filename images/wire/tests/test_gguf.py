@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wire.gguf import Header, NotGguf, Ranged, problems, read_header, tokenizer_agrees
@@ -208,6 +208,7 @@ def test_a_header_that_is_cut_short_says_where_it_ends(end: int) -> None:
         read_header(io.BytesIO(SHARDS[0].read_bytes()[:end]))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2000), st.integers(0, 255))
 def test_one_wrong_byte_in_a_header_never_ends_in_another_error(place: int, byte: int) -> None:
     spoiled = bytearray(a_file(LLAMA, NAMES))
@@ -322,6 +323,12 @@ def test_layers_that_block_count_has_and_the_file_has_not_are_named_and_the_reve
     assert "m.gguf: there is a layer 2, but block_count is 2" in checked(
         {"m.gguf": a_file(fewer, NAMES)}
     )
+
+
+def test_a_block_count_that_no_model_has_is_told_without_counting_that_far() -> None:
+    assert checked({"m.gguf": a_file({**LLAMA, "llama.block_count": 0xFFFFFFFF}, NAMES)}) == [
+        "m.gguf: block_count is 4294967295"
+    ]
 
 
 def test_a_layer_that_predicts_ahead_may_differ_from_the_others() -> None:

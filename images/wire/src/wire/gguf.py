@@ -61,6 +61,7 @@ _MAX_VALUES = 10_000
 _MAX_TENSORS = 200_000
 _MAX_TOKENS = 2_000_000
 _MAX_DIMENSIONS = 4
+_MAX_LAYERS = 1000
 
 _SCALARS = {
     0: "<B",
@@ -379,6 +380,9 @@ def _layer_problems(first: Header, names: set[str], path: str) -> Iterator[str]:
         if found := _LAYER.fullmatch(name):
             layers.setdefault(int(found["layer"]), set()).add(found["name"])
     count = first.of_architecture("block_count") or 0
+    if count > _MAX_LAYERS:
+        yield f"{path}: block_count is {count}"
+        return
     for layer in sorted(set(range(count)) - set(layers)):
         yield f"{path}: layer {layer} of {count} has no tensor at all"
     for layer in sorted(set(layers) - set(range(count))):
