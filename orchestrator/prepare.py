@@ -1,6 +1,7 @@
 """Everything that is settled before the first step: choices, facts, profile, plan."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -217,16 +218,31 @@ def _choose(layers: tuple[Layer, ...], place: Place, lookout: EngineLookout) -> 
 
 def _weights(chosen: _Chosen, place: Place, lookout: EngineLookout, need: Need) -> _Weights:
     """The lock and the sources: of the job that is at work, else asked of the sources."""
-    profile, settings = chosen.profile, chosen.settled.settings
-    earlier = files.find_lock(place.configs, profile)
+    earlier = files.find_lock(place.configs, chosen.profile)
     last = files.read_order(place.order_file)
     if last is not None and lookout.is_running("weights"):
         if need is not Need.FETCH or earlier is None or not last.lock.pins_the_same(earlier):
             raise _other_job(last.lock)
         supply = Supply(lock=earlier, sources=last.sources)
         return _Weights(earlier=earlier, supply=supply, order=None, at_work=True)
+    with closing(_hubs(place)) as hubs:
+        return _asked_weights(chosen, place, hubs, need)
+
+
+def _asked_weights(chosen: _Chosen, place: Place, hubs: Hubs, need: Need) -> _Weights:
+    """The lock and the sources, where no job is at work: asked only as far as it is needed."""
+    profile, settings = chosen.profile, chosen.settled.settings
+    earlier = files.find_lock(place.configs, profile)
+    last = files.read_order(place.order_file)
     proxies = read_proxies()
-    outside = _outside(place)
+    outside = Outside(
+        root=place.root,
+        hubs=hubs,
+        locate_wheel=index.locate,
+        is_folder=files.is_folder,
+        clock=SystemClock(),
+        today=today,
+    )
     if earlier is None or need is Need.RENEW:
         supply = renewed_supply(profile, settings, outside)
     elif need is Need.CHECK or (need is Need.FETCH and _is_proven(place, earlier)):
@@ -252,19 +268,9 @@ def _other_job(lock: Lock) -> AlreadyRunning:
     )
 
 
-def _outside(place: Place) -> Outside:
-    token_file = place.secrets / HF_TOKEN
-    hubs = Hubs(
-        ca_bundle=ca_bundle(), token=read_given(place.secrets, HF_TOKEN), token_file=token_file
-    )
-    return Outside(
-        root=place.root,
-        hubs=hubs,
-        locate_wheel=index.locate,
-        is_folder=files.is_folder,
-        clock=SystemClock(),
-        today=today,
-    )
+def _hubs(place: Place) -> Hubs:
+    token = read_given(place.secrets, HF_TOKEN)
+    return Hubs(ca_bundle=ca_bundle(), token=token, token_file=place.secrets / HF_TOKEN)
 
 
 def _prepared(

@@ -44,6 +44,9 @@ class Hubs:
             follow_redirects=True,
         )
 
+    def close(self) -> None:
+        self._http.close()
+
     def listing(self, source: Source) -> Listing | None:
         """Every file the source says it has; None where it is of a kind that does not say."""
         match source:
