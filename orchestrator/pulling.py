@@ -152,7 +152,12 @@ def verify_by_job(typed: Typed, need: Need) -> int:
         for _ in carry_out(prepared, session):
             pass  # it tells by itself
         stack = ComposeStack(place.root, prepared.env_file, settings.project)
-    return stack.run_job("weights", "verify", VERBS[need])
+        code = stack.run_job("weights", "verify", VERBS[need])
+        if code:
+            ended = {"what": "the job found fault", "why": f"exit {code}", "next_step": "see above"}
+            journal = files.JournalFile(place.state / "journal.jsonl")
+            journal.append({"event": "RunEnded", "exit_code": code} | ended)
+    return code
 
 
 def list_weights(typed: Typed) -> int:

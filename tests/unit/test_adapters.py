@@ -29,7 +29,7 @@ def test_available_memory_is_read_in_bytes() -> None:
 
 def test_cpu_flags_are_those_of_the_first_cpu() -> None:
     cpuinfo = "processor\t: 0\nflags\t\t: fpu avx2 amx_tile\n\nprocessor\t: 1\nflags\t\t: fpu\n"
-    assert host.parse_cpu_flags(cpuinfo) == {"fpu", "avx2", "amx_tile"}
+    assert host.parse_cpu_flags(cpuinfo) == frozenset({"fpu", "avx2", "amx_tile"})
     assert host.parse_cpu_flags("processor : 0\nFeatures : asimd\n") is None
 
 
