@@ -1,5 +1,6 @@
 """Worlds and short waits for the tests of the `weights` job."""
 
+import random
 from collections.abc import Callable
 
 from downloader.world import World
@@ -35,3 +36,8 @@ def a_world(  # noqa: PLR0913 -- each may be replaced by a test
 ) -> World:
     """Without time, without chance, and nobody listens."""
     return World(monotonic=monotonic, wall=wall, random=random, sleep=sleep, say=say, beat=beat)
+
+
+def noise(seed: int, count: int) -> bytes:
+    """The same for the same seed, and no two parts of it alike."""
+    return random.Random(seed).randbytes(count)  # noqa: S311 -- no secret

@@ -15,6 +15,7 @@ from downloader.sources.base import Fault, Kind
 from downloader.transport import Transport, fault_of
 
 HOPS = 6
+SHORT_BYTES = 1 << 14
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _SHA256 = re.compile(r'(?:W/)?"?([0-9a-fA-F]{64})"?')
@@ -50,11 +51,13 @@ class Range:
 @contextmanager
 def open_range(transport: Transport, address: Address, wanted: Range) -> Iterator["RangeReader"]:
     response, url = _resolve(transport, address, wanted)
-    reader = RangeReader(response, url, wanted)
+    ended_cleanly = False
     try:
+        reader = RangeReader(response, url, wanted)
         yield reader
+        ended_cleanly = reader.ended_cleanly
     finally:
-        transport.done_with(response, reuse=reader.ended_cleanly)
+        transport.done_with(response, reuse=ended_cleanly)
 
 
 class RangeReader:
@@ -101,14 +104,13 @@ def _resolve(transport: Transport, address: Address, wanted: Range) -> tuple[Bas
         finally:
             if not accepted:
                 # A short body is read to its end, so that the connection can be used again.
-                short = (response.length_remaining or 1 << 20) < 1 << 14
-                if short and not _drained(response):
-                    short = False
-                transport.done_with(response, reuse=short)
+                transport.done_with(response, reuse=_drained(response))
     raise Fault(Kind.LATER, f"{_host(address.url)}: more than {HOPS} redirects")
 
 
 def _drained(response: BaseHTTPResponse) -> bool:
+    if response.length_remaining is None or response.length_remaining > SHORT_BYTES:
+        return False
     try:
         response.read()
     except (HTTPError, OSError, ValueError):

@@ -14,6 +14,7 @@ from urllib3.exceptions import (
     HTTPError,
     MaxRetryError,
     NameResolutionError,
+    NewConnectionError,
     ReadTimeoutError,
     SSLError,
 )
@@ -87,7 +88,10 @@ class Transport:
 
     def close(self) -> None:
         for manager in self._managers.values():
-            manager.clear()
+            # `clear` leaves the sockets to the garbage collector, which faults that are kept delay.
+            for key in manager.pools.keys():  # noqa: SIM118 -- it can't be iterated
+                if (pool := manager.pools.get(key)) is not None:
+                    pool.close()
 
     def _manager(self, url: str) -> urllib3.PoolManager:
         proxy = self._proxy_for(url)
@@ -145,7 +149,7 @@ def _words(error: BaseException) -> str:
     match error:
         case NameResolutionError():
             return "its name can't be resolved"
-        case ConnectTimeoutError():
+        case ConnectTimeoutError() if not isinstance(error, NewConnectionError):
             return "no connection within the time allowed"
         case ReadTimeoutError():
             return "nothing came within the time allowed"

@@ -62,7 +62,7 @@ def model_scope(source: ModelScope, transport: Transport) -> WebSource:
             publishes_sha256=True,
         )
 
-    return WebSource(f"{source.repo} on {host_of(endpoint)}", address_of, transport)
+    return WebSource(f"{source.repo} on {host_of(endpoint)} (ModelScope)", address_of, transport)
 
 
 def http_folder(source: HttpFolder, transport: Transport) -> WebSource:
