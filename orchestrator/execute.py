@@ -39,7 +39,7 @@ from orchestrator.core.plan import (
     StartService,
     Step,
 )
-from orchestrator.world import World
+from orchestrator.world import Clock, Lookout, World
 
 WORTH_ANOTHER_TRY = frozenset({Fault.CRASH})
 RUNNING = frozenset({"running", "restarting"})
@@ -52,6 +52,13 @@ def execute(plan: Plan, world: World) -> Generator[Event, None, None]:
             yield kept
         else:
             yield from _carry_out(step, world)
+
+
+def watch(step: Step, lookout: Lookout, clock: Clock) -> Generator[Event, None, None]:
+    """Only look until the step's gate opens; somebody else acts. Raises as `execute` does."""
+    result = yield from _await_gate(step, lookout.look(step.gate), lookout, clock)
+    if result.verdict is not Verdict.OPEN:
+        raise _error(step, result)
 
 
 def _already_so(step: Step, world: World) -> StepKept | None:
@@ -103,7 +110,7 @@ def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, Ga
         words = failure.last_words or _last_words(step, world)
         yield StepGaveUp(step.name, number, failure.reason, words)
         return result
-    result = yield from _await_gate(step, first, world)
+    result = yield from _await_gate(step, first, world.lookout, world.clock)
     if result.verdict is Verdict.OPEN:
         yield StepPassed(step.name, number, result.reason)
     else:
@@ -127,21 +134,23 @@ def _act(step: Step, seen: Sighting, world: World) -> Iterator[str]:
             assert_never(step.action)
 
 
-def _await_gate(step: Step, first: Sighting, world: World) -> Generator[Event, None, GateResult]:
-    started = world.clock.now()
+def _await_gate(
+    step: Step, first: Sighting, lookout: Lookout, clock: Clock
+) -> Generator[Event, None, GateResult]:
+    started = clock.now()
     last = GateResult(Verdict.WAIT, "never looked")
     looks = Retrying(
         retry=retry_if_result(lambda result: result.verdict is Verdict.WAIT),
-        stop=_once_passed(started + step.patience.within_s, world.clock.now),
+        stop=_once_passed(started + step.patience.within_s, clock.now),
         wait=wait_fixed(step.patience.every_s),
-        sleep=world.clock.sleep,
+        sleep=clock.sleep,
     )
     try:
         for look in looks:
-            seen = world.lookout.look(step.gate)
+            seen = lookout.look(step.gate)
             last = judge(step.gate, seen, first)
             look.retry_state.set_result(last)
-            yield GateChecked(step.name, last, world.clock.now() - started, seen.progress)
+            yield GateChecked(step.name, last, clock.now() - started, seen.progress)
     except RetryError:
         reason = f"still not so after {step.patience.within_s:g} s: {last.reason}"
         return GateResult(Verdict.SHUT, reason)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.adapters import files, shelf
+from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.adapters.stack import ComposeStack
 from orchestrator.commands import (
@@ -23,11 +24,12 @@ from orchestrator.core.errors import (
     BadConfiguration,
     VerificationFailed,
 )
-from orchestrator.core.events import Event, GateChecked
+from orchestrator.core.events import Event, GateChecked, as_record
 from orchestrator.core.gates import Verdict
 from orchestrator.core.locking import lock_diff
-from orchestrator.core.plan import RunJob
+from orchestrator.core.plan import RunJob, weights_step
 from orchestrator.core.shelf import Revision, as_row, find, refuse_removal
+from orchestrator.execute import watch
 from orchestrator.prepare import (
     Need,
     Place,
@@ -42,6 +44,38 @@ VERBS = {Need.CHECK: "--full", Need.REPAIR: "--repair"}
 
 
 def pull(typed: Typed, *, detach: bool, update_lock: bool) -> int:
+    """Fetch, or attach to a fetch under way, also where another terminal already watches it."""
+    try:
+        return _pull(typed, detach=detach, update_lock=update_lock)
+    except AlreadyRunning:
+        if update_lock or not _watched(typed, detach=detach):
+            raise
+    return 0
+
+
+def _watched(typed: Typed, *, detach: bool) -> bool:
+    """Show the job that another run looks after, until its end. False: that is not what it does."""
+    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    lookout = EngineLookout(settings.project)
+    order = files.read_order(place.order_file)
+    if order is None or not lookout.is_running("weights"):
+        return False
+    if settings.profile is not None:
+        wanted = files.find_lock(place.configs, chosen_profile(layers, place))
+        if wanted is None or not wanted.pins_the_same(order.lock):
+            return False
+    lookout.watch_weights(place.weights, order.lock)
+    step = weights_step(settings, order.lock)
+    with Console(verbose=typed.verbose) as console:
+        console.note("another run looks after this download; here it is only shown")
+        for event in () if detach else watch(step, lookout, SystemClock()):
+            console.show(event)
+            if typed.as_json:
+                print_json(as_record(event))
+    return True
+
+
+def _pull(typed: Typed, *, detach: bool, update_lock: bool) -> int:
     layers, settings, place = settings_without_profile(typed.root, typed.flags)
     place.state.mkdir(parents=True, exist_ok=True)
     with files.run_lock(place.state, "pull"), Console(verbose=typed.verbose) as console:

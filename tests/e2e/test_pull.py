@@ -129,6 +129,11 @@ def test_an_interrupt_leaves_the_job_running_and_says_how_to_stop_it(
 ) -> None:
     terminal = fresh.start("pull", "--limit-rate", SLOWLY)
     under_way(fresh, terminal)
+    other = fresh.start("pull")
+    shown = eventually(lambda: other.stderr and other.stderr.readline(), "another terminal")
+    assert "another run looks after this download" in shown
+    other.send_signal(signal.SIGINT)
+    other.communicate(timeout=60)
     terminal.send_signal(signal.SIGINT)
     _, said = terminal.communicate(timeout=60)
     assert terminal.returncode == 130
