@@ -166,17 +166,8 @@ def _measured(client: Client, lock: Lock, work: Path) -> Run:
         started = time.monotonic()
         code, fetch_cpu_s = _waited(_started(client))
         fetch_s = time.monotonic() - started
-    sums = work / "sums"
-    folder = _folder(client, lock, into)
-    sums.write_text("".join(f"{file.sha256}  {file.path}\n" for file in lock.files))
     started = time.monotonic()
-    checker = subprocess.Popen(  # noqa: S603 - arguments of our own
-        [_SHA256SUM, "--check", "--quiet", "--strict", str(sums)],
-        cwd=folder if folder.is_dir() else into,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    differs, pass_cpu_s = _waited(checker)
+    same, pass_cpu_s = _compared(client, lock, work)
     pass_s = time.monotonic() - started
     return Run(
         fetch_s=fetch_s,
@@ -184,7 +175,7 @@ def _measured(client: Client, lock: Lock, work: Path) -> Run:
         pass_s=0 if client.verifies else pass_s,
         pass_cpu_s=0 if client.verifies else pass_cpu_s,
         peak_bytes=max(peak),
-        right=code == 0 and differs == 0,
+        right=code == 0 and same,
     )
 
 
@@ -200,9 +191,25 @@ def _killed(client: Client, hub: Hub, lock: Lock, work: Path) -> Killed:
         hub.wait(lambda seen: all(entry.ended for entry in seen), within_s=60)
         code, _ = _waited(_started(client))
     refetched = sum(refetched_bytes(hub.seen, file.path) for file in lock.files)
-    folder = _folder(client, lock, into)
-    here = [folder / file.path for file in lock.files]
-    return Killed(refetched, max(peak), code == 0 and all(path.is_file() for path in here))
+    same, _ = _compared(client, lock, work)
+    return Killed(refetched, max(peak), code == 0 and same)
+
+
+def _compared(client: Client, lock: Lock, work: Path) -> tuple[bool, float]:
+    """Whether every file has the lock's sha256, and the seconds of CPU that it took to say so."""
+    sums = work / "sums"
+    sums.write_text("".join(f"{file.sha256}  {file.path}\n" for file in lock.files))
+    folder = _folder(client, lock, work / "into")
+    if not folder.is_dir():
+        return False, 0
+    checker = subprocess.Popen(  # noqa: S603 - arguments of our own
+        [_SHA256SUM, "--check", "--quiet", "--strict", str(sums)],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    code, cpu_s = _waited(checker)
+    return code == 0, cpu_s
 
 
 def _folder(client: Client, lock: Lock, into: Path) -> Path:
