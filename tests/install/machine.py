@@ -101,6 +101,7 @@ class Recording:
 
     def _lay_out_project(self) -> None:
         shutil.copy(PROJECT / "install.sh", self.project)
+        shutil.copytree(PROJECT / "install", self.project / "install")
         for folder in ("orchestrator", "configs", "images/base"):
             (self.project / folder).mkdir(parents=True)
         shutil.copy(PROJECT / "configs" / "endpoints.env", self.project / "configs")

@@ -63,7 +63,7 @@ def test_a_bare_machine_gets_what_its_system_lacks_in_order(system: str, tmp_pat
         f"install {DEBOOTSTRAP[system]} — {not_asked}",
         f"make the image appliance/rootfs:bookworm from Debian's packages — {not_asked} {NOT_YET}",
         "make .venv from requirements.lock — there is none",
-        "run python -m orchestrator up — the machine is ready",
+        "run python3 -m orchestrator up — the machine is ready",
     )
     assert outcome.code == 0
 
@@ -200,7 +200,10 @@ def test_the_parser_of_apparmor_comes_along_where_the_kernel_asks_for_it(tmp_pat
         ("debian:bookworm-slim", "registry-1.docker.io"),
         ("docker.io/library/debian@sha256:00", "registry-1.docker.io"),
         ("mirror.example:5000/debian:12", "mirror.example:5000"),
+        ("mirror.example/debian:12", "mirror.example"),
         ("localhost/debian", "localhost"),
+        ("registry:5000/debian:12", "registry:5000"),
+        ("library/debian.slim:12", "registry-1.docker.io"),
     ],
 )
 def test_the_registry_of_the_base_image_is_asked_before_debootstrap(
@@ -224,14 +227,22 @@ def test_the_registry_of_the_base_image_is_asked_before_debootstrap(
     assert outcome.actions == ()
 
 
-def test_a_base_image_that_is_here_needs_no_registry(tmp_path: Path) -> None:
-    recording = Recording(everything("debian-12", images=("mirror.example/debian:12",)), tmp_path)
-    outcome = recording.run(
-        "--dry-run",
-        "--no-up",
-        INSTALL_ROOT=str(recording.root),
-        ORCH_BASE_IMAGE="mirror.example/debian:12",
-    )
+@pytest.mark.parametrize(
+    ("image", "settings"),
+    [
+        ("docker.io/library/debian:bookworm-slim", {}),
+        ("mirror.example/debian:12", {"ORCH_BASE_IMAGE": "mirror.example/debian:12"}),
+        (
+            "docker.io/library/debian:bookworm-slim@sha256:00",
+            {"ORCH_BASE_DIGEST": "sha256:00"},
+        ),
+    ],
+)
+def test_a_base_image_that_is_here_needs_no_registry(
+    image: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    recording = Recording(everything("debian-12", images=(image,)), tmp_path)
+    outcome = recording.run("--dry-run", "--no-up", INSTALL_ROOT=str(recording.root), **settings)
     assert outcome.actions == ()
 
 
@@ -260,7 +271,7 @@ def test_another_system_that_has_everything_goes_on(system: str, tmp_path: Path)
     assert outcome.code == 0
     assert outcome.actions == (
         "make .venv from requirements.lock — there is none",
-        "run python -m orchestrator up — the machine is ready",
+        "run python3 -m orchestrator up — the machine is ready",
     )
 
 

@@ -54,7 +54,9 @@ DEBIAN_13_CLOUD = {
     "sources.list.d/debian.sources": """\
 Types: deb deb-src
 URIs: mirror+file://{apt}/mirrors/debian.list
-Suites: trixie trixie-updates trixie-backports
+Suites:
+# was: bookworm bookworm-updates bookworm-backports
+ trixie trixie-updates trixie-backports
 Components: main
 Signed-By:
  /usr/share/keyrings/debian-archive-keyring.pgp
@@ -78,8 +80,6 @@ deb [ arch=amd64  signed-by=/usr/share/keyrings/debian-archive-keyring.gpg ] htt
 deb https://mirror.example/debian/ bookworm-updates main contrib # every day
 deb https://mirror.example/debian-security bookworm-security main contrib
 """,
-    "sources.list.d/old.sources": "Enabled: no\nTypes: deb\nURIs: http://off.example/debian\nSuites: bookworm\n"
-    "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n",
     "sources.list.d/nvidia.list": "deb [signed-by=/usr/share/keyrings/nvidia.gpg] https://nvidia.example/deb/$(ARCH) /\n",
 }
 
@@ -170,6 +170,32 @@ def test_a_corporate_mirror_with_any_path_is_taken_when_its_suite_is_a_debian_re
         "sources.list": "deb https://artifacts.example/deb-remote bookworm main\n",
     }
     assert chosen(tmp_path, host) == ("https://artifacts.example/deb-remote", [])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param(
+            "sources.list.d/old.sources",
+            "Enabled: no\nTypes: deb\nURIs: http://off.example/debian\n"
+            "Suites: bookworm\nComponents: main\n",
+            id="switched off",
+        ),
+        pytest.param(
+            "sources.list.d/grafana.list",
+            "deb https://apt.grafana.example stable main\n",
+            id="'stable' of somebody else",
+        ),
+        pytest.param("sources.list", "deb file:/srv/debian bookworm main\n", id="a folder"),
+        pytest.param(
+            "sources.list", "deb-src http://deb.debian.org/debian bookworm main\n", id="sources"
+        ),
+    ],
+)
+def test_what_no_image_can_be_made_from_is_not_a_mirror(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    assert chosen(tmp_path, {"os-release": "ID=debian\n", name: text}) == ("", [])
 
 
 def test_a_host_without_any_apt_source_names_no_mirror(tmp_path: Path) -> None:

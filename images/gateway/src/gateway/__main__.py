@@ -45,7 +45,7 @@ def main() -> int:
         level=logging.INFO, stream=sys.stdout, format="%(levelname)s %(name)s: %(message)s"
     )
     try:
-        settings = Settings()  # type: ignore[call-arg] # the fields come from the environment
+        settings = Settings()  # the fields come from the environment
         app = create_app(settings)
     except (ValidationError, KeyUnusableError) as error:
         sys.stderr.write(f"gateway: bad configuration: {error}\n")

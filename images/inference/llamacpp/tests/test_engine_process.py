@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +72,11 @@ class Container:
     def run(self, engine: str = "serves") -> tuple[int, str]:
         """To its end, for those that end by themselves."""
         with self.start(engine) as process:
-            _, words = process.communicate(timeout=60)
+            try:
+                _, words = process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                raise
         return process.returncode, words
 
 
@@ -154,7 +159,9 @@ def started(
         try:
             yield process
         finally:
-            process.kill()
+            # Not kill(): the engine is a process of its own, which only the program itself ends.
+            process.terminate()
+            process.communicate(timeout=30)
 
 
 # --- the receipt is checked before anything of the engine runs ---
@@ -358,6 +365,23 @@ sys.exit(supervise(signal.pause, answers, look_every_s=0.01))
         check=False,
     )
     assert done.returncode == code, done.stderr
+
+
+def test_the_engine_does_not_outlive_a_watcher_that_fails(container: Container) -> None:
+    process = container.start("serves")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("serving"):
+            break
+    engine = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+    # It can't say that it is stopping.
+    process.stderr.close()
+    process.terminate()
+    assert process.wait(timeout=20) != 0
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{engine}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{engine}").exists()
 
 
 # --- the healthcheck ---

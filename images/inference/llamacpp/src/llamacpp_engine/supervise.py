@@ -25,6 +25,15 @@ def supervise(
 ) -> int:
     """0 when it was told to stop. Otherwise the engine ended by itself: always an error."""
     child = _start(engine)
+    try:
+        return _watch(child, answers, look_every_s)
+    except BaseException:
+        # Without its watcher the engine would run on unseen.
+        os.kill(child, signal.SIGKILL)
+        raise
+
+
+def _watch(child: int, answers: Callable[[], bool], look_every_s: float) -> int:
     heard = False
     misses = 0
     while True:

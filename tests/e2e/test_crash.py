@@ -1,0 +1,136 @@
+"""An engine that dies is tried again, within bounds, and its last words are kept."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.scenario import PARIS, Appliance, eventually
+
+TRIES = 2
+# The engine's cache of these takes 10 kB a token: no container limit of the profile allows it.
+FAR_TOO_MANY_TOKENS = "4000000"
+
+
+def children(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [int(word) for word in text.split()]
+
+
+def entrypoint_of(stack: Appliance) -> int | None:
+    """The host's number of the program that Docker's init runs, once the container runs."""
+    container = stack.running("inference")
+    return next(iter(children(container.attrs["State"]["Pid"])), None) if container else None
+
+
+def engine_of(stack: Appliance) -> int | None:
+    """The process that loads the model and serves: a child of the entrypoint."""
+    entrypoint = entrypoint_of(stack)
+    return next(iter(children(entrypoint)), None) if entrypoint else None
+
+
+def entrypoint_that_has_spoken(stack: Appliance) -> int | None:
+    return entrypoint_of(stack) if stack.logs("inference") else None
+
+
+def happened(stack: Appliance, event: str, step: str) -> list[dict[str, Any]]:
+    return [r for r in stack.journal() if r["event"] == event and r["step"] == step]
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        engine_of,
+        pytest.param(entrypoint_that_has_spoken, marks=pytest.mark.long),
+    ],
+)
+def test_an_engine_killed_while_it_loads_is_tried_again_and_serves(
+    new_appliance: Callable[..., Appliance], victim: Callable[[Appliance], int | None]
+) -> None:
+    stack = new_appliance()
+    up = stack.start("up")
+    # As soon as it exists: it can't be healthy before it has loaded its model.
+    os.kill(eventually(lambda: victim(stack), "the engine runs"), signal.SIGKILL)
+    _, err = up.communicate(timeout=600)
+
+    assert up.returncode == 0, err
+    [failed] = happened(stack, "StepGaveUp", "inference")
+    assert failed["attempt"] == 1
+    assert failed["reason"].startswith("crashed")
+    assert failed["last_words"].strip()
+    [passed] = happened(stack, "StepPassed", "inference")
+    assert passed["attempt"] == 2
+    assert stack.ask().json()["choices"][0]["message"]["content"] == PARIS
+
+
+def test_an_engine_that_always_dies_ends_the_run_and_is_left_at_rest(
+    new_appliance: Callable[..., Appliance],
+) -> None:
+    stack = new_appliance(context_tokens=FAR_TOO_MANY_TOKENS, tries=str(TRIES))
+
+    failed = stack.run("up")
+
+    assert failed.returncode == 7, failed.stderr
+    assert "Traceback" not in failed.stderr
+    error = failed.stderr.rpartition("error: ")[2]
+    assert f"inference did not come up in {TRIES} tries" in error
+    assert "why:  crashed" in error
+    assert "next: python3 -m orchestrator logs inference" in error
+    attempts = happened(stack, "StepGaveUp", "inference")
+    assert [attempt["attempt"] for attempt in attempts] == list(range(1, TRIES + 1))
+    assert all(attempt["last_words"].strip() for attempt in attempts)
+    at_rest = stack.container("inference")
+    assert at_rest is not None
+    assert at_rest.status == "exited"
+    assert [name for name in ("gateway", "webui") if stack.container(name)] == []
+
+    told = stack.run("status")
+    assert told.returncode == 0, told.stderr
+    assert "ended with 7" in told.stdout
+    assert "why:  crashed" in told.stdout
+    record = json.loads(stack.run("status", "--json").stdout)
+    assert record["serving"] is False
+    assert record["services"]["inference"]["state"] == "exited"
+    assert record["last_run"]["ended"]["exit_code"] == 7
+    assert len(record["last_run"]["failures"]) == TRIES
+
+    later = stack.container("inference")
+    assert later is not None
+    assert later.attrs["State"] == at_rest.attrs["State"]
+    assert later.attrs["RestartCount"] == at_rest.attrs["RestartCount"]
+
+
+@pytest.mark.long
+def test_with_the_cause_removed_the_same_command_comes_up(
+    new_appliance: Callable[..., Appliance],
+) -> None:
+    stack = new_appliance(context_tokens=FAR_TOO_MANY_TOKENS, tries="1")
+    assert stack.run("up").returncode == 7
+
+    again = stack.run("up", ORCH_CONTEXT_TOKENS="2048")
+
+    assert again.returncode == 0, again.stderr
+    assert happened(stack, "StepPassed", "inference")[-1]["attempt"] == 1
+    assert stack.ask().json()["choices"][0]["message"]["content"] == PARIS
+
+
+@pytest.mark.long
+def test_a_crash_after_all_is_up_is_healed_by_the_next_up(
+    new_appliance: Callable[..., Appliance],
+) -> None:
+    stack = new_appliance()
+    stack.up()
+    stopped = stack.compose("kill", "inference")
+    assert stopped.returncode == 0, stopped.stderr
+
+    again = stack.up()
+
+    assert "Nothing to do" not in again.stdout
+    assert stack.ask().json()["choices"][0]["message"]["content"] == PARIS
