@@ -83,8 +83,10 @@ class Tuning(_Value):
 
 
 class Order(_Value):
-    """`proxies`: scheme -> URL, "no" -> comma-separated hosts. They may hold a password, and so this
-    file is private to the stack's user and never printed."""
+    """`proxies`: scheme -> URL, "no" -> comma-separated hosts.
+
+    They may hold a password, and so this file is private to the stack's user and never printed.
+    """
 
     lock: Lock
     sources: tuple[Source, ...] = Field(min_length=1)
