@@ -18,6 +18,8 @@ from wire.order import PROGRESS_NAME, FileProgress, Phase, Progress
 
 LINE_EVERY_S = 10.0
 WRITE_EVERY_S = 1.0
+BLOCK_BYTES = 4096
+SPARE_BYTES = 1024
 
 
 class Board:
@@ -142,14 +144,33 @@ class Reporter:
 
     def _write(self) -> Progress:
         progress = self._board.snapshot()
+        content = _padded(progress.model_dump_json().encode())
         final = self._folder / PROGRESS_NAME
         new = final.with_name(f"{PROGRESS_NAME}.new")
-        # A full disk is what it may have to tell about; the log tells it too. Not worth an fsync.
-        with suppress(OSError):
+        try:
             new.unlink(missing_ok=True)
-            with os.fdopen(
-                os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w"
-            ) as writer:
-                writer.write(progress.model_dump_json())
-            new.replace(final)
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+                file.write(content)
+            new.replace(final)  # no fsync: it is old in a second
+        except OSError:
+            # A full disk is just what there is to tell: written over what is there, in one piece.
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+                _write_over(final, content)
         return progress
+
+
+def _padded(content: bytes) -> bytes:
+    """With blanks up to whole blocks and some to spare, so that a later text fits into its place."""
+    return content.ljust(-(-(len(content) + SPARE_BYTES) // BLOCK_BYTES) * BLOCK_BYTES)
+
+
+def _write_over(final: Path, content: bytes) -> None:
+    descriptor = os.open(final, os.O_WRONLY | os.O_NOFOLLOW)
+    try:
+        there = os.fstat(descriptor).st_size
+        text = content.rstrip()
+        if len(text) <= there:
+            os.pwrite(descriptor, text.ljust(there), 0)
+    finally:
+        os.close(descriptor)

@@ -10,7 +10,7 @@ from downloader.rotation import Rotation
 from downloader.sources.base import Fault, Kind
 from downloader.streams import Streams
 from downloader.transfer import Part, Surroundings
-from downloader.unpacking import Arrived, deflated, plain
+from downloader.unpacking import Arrived, deflated, forget, plain
 from wire import LockedFile, ProvenFile
 from wire.order import Phase
 
@@ -156,6 +156,7 @@ class Deliveries:
         self._around.world.say(f"wrong in the source: {delivery.outcome}")
         # Its bytes are proven wrong: they are not worth their space.
         delivery.parts.discard()
+        forget(delivery.parts.final)
 
 
 def verdict_of(file: LockedFile, faults: dict[int, Fault]) -> Mismatch | None:
