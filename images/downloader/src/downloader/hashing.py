@@ -12,7 +12,7 @@ from downloader.halt import Halt
 from downloader.partfile import PartFile
 from wire import FileStat, LockedFile, ProvenFile
 
-CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
