@@ -8,27 +8,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
-from orchestrator import commands
+from orchestrator import commands, pulling
 from orchestrator.commands import SERVICES, Typed
 from orchestrator.console import Console
 from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, ActionFailed, OrchestratorError
 from orchestrator.core.settings import Settings
+from orchestrator.prepare import Need
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
     typed = Typed(
         root=ROOT,
         flags={name: getattr(arguments, name, None) for name in Settings.model_fields},
-        as_json=getattr(arguments, "json", False),
+        as_json=getattr(arguments, "json", False) or getattr(arguments, "progress", "") == "json",
         verbose=arguments.verbose,
     )
     if typed.verbose:
         logging.basicConfig(format="%(message)s", stream=sys.stderr)
         logging.getLogger("orchestrator").setLevel(logging.DEBUG)
     signal.signal(signal.SIGTERM, _as_interrupt)
+    if arguments.command == "weights" and (arguments.verb == "remove") != bool(arguments.name):
+        parser.error("weights list takes no name, weights remove takes one")
     try:
         return _command(arguments)(typed)
     except OrchestratorError as error:
@@ -56,6 +60,9 @@ def _command(arguments: argparse.Namespace) -> Callable[[Typed], int]:
     return {
         "up": commands.plan if getattr(arguments, "dry_run", False) else commands.up,
         "plan": commands.plan,
+        "pull": lambda typed: _pull(typed, arguments),
+        "verify": lambda typed: _verify(typed, arguments),
+        "weights": lambda typed: _weights(typed, arguments),
         "status": commands.status,
         "logs": lambda typed: commands.logs(
             typed, arguments.services, follow=arguments.follow, tail=arguments.tail
@@ -64,6 +71,24 @@ def _command(arguments: argparse.Namespace) -> Callable[[Typed], int]:
         "secrets": commands.show_secrets,
         "version": commands.version,
     }[arguments.command]
+
+
+def _pull(typed: Typed, arguments: argparse.Namespace) -> int:
+    if arguments.stop:
+        return pulling.stop(typed)
+    return pulling.pull(typed, detach=arguments.detach, update_lock=arguments.update_lock)
+
+
+def _verify(typed: Typed, arguments: argparse.Namespace) -> int:
+    if arguments.full or arguments.repair:
+        return pulling.verify_by_job(typed, Need.REPAIR if arguments.repair else Need.CHECK)
+    return pulling.verify_quick(typed)
+
+
+def _weights(typed: Typed, arguments: argparse.Namespace) -> int:
+    if arguments.verb == "list":
+        return pulling.list_weights(typed)
+    return pulling.remove_weights(typed, arguments.name, agreed=arguments.yes)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -85,6 +110,13 @@ def build_parser() -> argparse.ArgumentParser:
     up = add("up", "bring the stack up, step by step, each proven")
     up.add_argument("--dry-run", action="store_true", help="only show the plan")
     add("plan", "show what `up` would do, and change nothing")
+    _add_pull(add("pull", "fetch and prove the weights; the download outlives this terminal"))
+    verify = add("verify", "are the weights what their lock says?")
+    how = verify.add_mutually_exclusive_group()
+    how.add_argument("--quick", action="store_true", help="compare sizes and times (the default)")
+    how.add_argument("--full", action="store_true", help="read and hash every byte")
+    verify.add_argument("--repair", action="store_true", help="fetch what is wrong again")
+    _add_weights(add)
     add("status", "what runs, and how the last run ended")
     logs = add("logs", "what the services say", json=False)
     logs.add_argument("services", nargs="*", choices=[[], *SERVICES], metavar="SERVICE")
@@ -96,6 +128,31 @@ def build_parser() -> argparse.ArgumentParser:
     secrets.add_argument("verb", choices=["show"], help="print them, on a terminal only")
     add("version", "the version of this program")
     return parser
+
+
+def _add_pull(pull: argparse.ArgumentParser) -> None:
+    pull.add_argument("--detach", action="store_true", help="do not wait for the download's end")
+    pull.add_argument(
+        "--stop", action="store_true", help="stop the running download, keep its parts"
+    )
+    pull.add_argument(
+        "--update-lock",
+        action="store_true",
+        help="make a new lock of what the sources publish today, and show what it changes",
+    )
+    pull.add_argument(
+        "--progress",
+        choices=["text", "json"],
+        default="text",
+        help="json: one event a line on standard output",
+    )
+
+
+def _add_weights(add: Callable[..., argparse.ArgumentParser]) -> None:
+    weights = add("weights", "what the weights folder holds")
+    weights.add_argument("verb", choices=["list", "remove"])
+    weights.add_argument("name", nargs="?", help="what to remove, as `weights list` calls it")
+    weights.add_argument("--yes", action="store_true", help="do remove it")
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:

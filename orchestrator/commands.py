@@ -3,8 +3,8 @@
 import json
 import platform
 import sys
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Generator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 from orchestrator import __version__
 from orchestrator.adapters import files
 from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host import ca_bundle
 from orchestrator.adapters.images import DockerImages
-from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.adapters.lookout import EngineLookout, read_progress
 from orchestrator.adapters.secret_files import make_secrets, read_secrets
 from orchestrator.adapters.stack import ComposeStack
 from orchestrator.console import Console
@@ -23,10 +24,16 @@ from orchestrator.core.events import Event, StepKept, StepPassed, as_record
 from orchestrator.core.gates import Sighting
 from orchestrator.core.journal import Story, story_of
 from orchestrator.core.settings import Settings
+from orchestrator.core.telling import file_rows, in_one_line
 from orchestrator.execute import execute
 from orchestrator.prepare import Place, Prepared, prepare, settings_without_profile
 from orchestrator.world import World
+from wire.order import Progress
 
+JOB_GOES_ON = (
+    "The download goes on in the background. Watch it: python3 -m orchestrator pull. "
+    "Stop it: python3 -m orchestrator pull --stop"
+)
 SERVICES = ("weights", "inference", "gateway", "webui")
 
 
@@ -46,25 +53,58 @@ def up(typed: Typed) -> int:
     with files.run_lock(place.state, "up"), Console(verbose=typed.verbose) as console:
         lookout = EngineLookout(settings.project)
         prepared = prepare(layers, place, lookout)
-        console.note(f"profile {prepared.pick.name}: {prepared.pick.reason}")
-        journal = files.JournalFile(place.state / "journal.jsonl")
-        journal.append({"event": "RunStarted", "command": "up", "profile": prepared.pick.name})
-        happened = []
+        session = Session(command="up", typed=typed, place=place, lookout=lookout, console=console)
         try:
-            world = _ready_world(prepared, place, lookout)
-            with closing(execute(prepared.plan, world)) as events:
-                for event in events:
-                    happened.append(event)
-                    console.show(event)
-                    journal.record(event)
-                    if typed.as_json:
-                        _print_json(as_record(event))
-        except (OrchestratorError, KeyboardInterrupt) as error:
-            journal.append({"event": "RunEnded"} | _outcome(error))
+            happened = list(carry_out(prepared, session))
+        except KeyboardInterrupt:
+            tell_job_goes_on(console, lookout)
             raise
-        journal.append({"event": "RunEnded", "exit_code": 0})
     _tell_ready(typed, prepared.settled.settings, happened)
     return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What a command works with while it holds the run lock."""
+
+    command: str
+    typed: Typed
+    place: Place
+    lookout: EngineLookout
+    console: Console
+
+
+def carry_out(prepared: Prepared, session: Session) -> Generator[Event, None, None]:
+    """Execute the plan, told to the console, the journal and programs; yields what happens."""
+    place, lookout, console = session.place, session.lookout, session.console
+    console.note(f"profile {prepared.pick.name}: {prepared.pick.reason}")
+    for note in prepared.supply.notes:
+        console.note(f"note: {note}")
+    journal = files.JournalFile(place.state / "journal.jsonl")
+    started = {"command": session.command, "profile": prepared.pick.name}
+    journal.append({"event": "RunStarted"} | started)
+    try:
+        world = _ready_world(prepared, place, lookout)
+        with closing(execute(prepared.plan, world)) as events:
+            for event in events:
+                console.show(event)
+                journal.record(event)
+                if session.typed.as_json:
+                    print_json(as_record(event))
+                yield event
+    except (OrchestratorError, KeyboardInterrupt) as error:
+        journal.append({"event": "RunEnded"} | _outcome(error))
+        raise
+    except GeneratorExit:  # a detached run: what it was asked for is done
+        journal.append({"event": "RunEnded", "exit_code": 0})
+        raise
+    journal.append({"event": "RunEnded", "exit_code": 0})
+
+
+def tell_job_goes_on(console: Console, lookout: EngineLookout) -> None:
+    with suppress(OrchestratorError):  # Docker may be what was interrupted
+        if lookout.is_running("weights"):
+            console.note(JOB_GOES_ON)
 
 
 def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> World:
@@ -72,13 +112,20 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
     make_secrets(place.secrets, prepared.owner)
     files.give_folder(place.weights, prepared.owner)
     files.give_folder(place.no_source, prepared.owner)
-    files.write_env_file(place.env_file, render.as_env_file(prepared.plan.env))
+    files.give_folder(place.job, prepared.owner)
+    if prepared.lock != prepared.earlier:
+        files.write_lock(place.configs, prepared.profile, prepared.lock)
+    if prepared.order is not None:
+        files.write_order(place.order_file, prepared.order, prepared.owner)
+    files.write_env_file(prepared.env_file, render.as_env_file(prepared.plan.env))
     settings = prepared.settled.settings
     lookout.watch_weights(place.weights, prepared.lock)
     lookout.use_api_key(read_secrets(place.secrets)["gateway_api_key"])
     return World(
-        images=DockerImages(place.images, place.state / "logs", settings.debian_mirror),
-        stack=ComposeStack(place.root, place.env_file, settings.project),
+        images=DockerImages(
+            place.images, place.state / "logs", settings.debian_mirror, ca_bundle()
+        ),
+        stack=ComposeStack(place.root, prepared.env_file, settings.project),
         lookout=lookout,
         clock=SystemClock(),
     )
@@ -105,7 +152,7 @@ def _tell_ready(typed: Typed, settings: Settings, happened: list[Event]) -> None
     chat = f"http://127.0.0.1:{settings.webui_port}"
     api = f"http://127.0.0.1:{settings.gateway_port}/v1"
     if typed.as_json:
-        _print_json(
+        print_json(
             {"event": "Ready", "chat": chat, "api": api, "first_token": proven["first token"]}
         )
         return
@@ -121,7 +168,7 @@ def plan(typed: Typed) -> int:
     layers, settings, place = settings_without_profile(typed.root, typed.flags)
     prepared = prepare(layers, place, EngineLookout(settings.project))
     if typed.as_json:
-        _print_json(render.as_record(prepared.plan, prepared.settled), indent=2)
+        print_json(render.as_record(prepared.plan, prepared.settled), indent=2)
         return 0
     print(f"profile {prepared.pick.name}: {prepared.pick.reason}\n")
     print(render.as_text(prepared.plan), end="")
@@ -134,9 +181,10 @@ def plan(typed: Typed) -> int:
 def status(typed: Typed) -> int:
     _, settings, place = settings_without_profile(typed.root, typed.flags)
     services = EngineLookout(settings.project).services()
+    progress = _job_progress(services, place)
     story = story_of(files.JournalFile(place.state / "journal.jsonl").records())
     if typed.as_json:
-        _print_json(_status_record(services, story), indent=2)
+        print_json(_status_record(services, story, progress), indent=2)
         return 0
     if not services:
         print("Nothing runs here. Next: python3 -m orchestrator up")
@@ -144,12 +192,26 @@ def status(typed: Typed) -> int:
         if name in services:
             seen, image, _ = services[name]
             print(f"{name:<10} {_state_in_words(seen):<28} {image}")
+    if progress is not None:
+        print(f"\n{in_one_line(progress)}")
+        for row in file_rows(progress):
+            print("  {:<52} {:>20}  {}".format(*row))
     _tell_story(story)
     return 0
 
 
+def _job_progress(
+    services: Mapping[str, tuple[Sighting, str, str]], place: Place
+) -> Progress | None:
+    """What the weights job says of itself, while it runs."""
+    order = files.read_order(place.order_file)
+    if order is None or "weights" not in services or services["weights"][0].status != "running":
+        return None
+    return read_progress(place.weights / order.lock.folder)
+
+
 def _status_record(
-    services: Mapping[str, tuple[Sighting, str, str]], story: Story
+    services: Mapping[str, tuple[Sighting, str, str]], story: Story, progress: Progress | None
 ) -> dict[str, Any]:
     seen = {name: sighting for name, (sighting, _, _) in services.items()}
     return {
@@ -168,6 +230,7 @@ def _status_record(
             }
             for name, (sighting, image, _) in services.items()
         },
+        "download": None if progress is None else progress.model_dump(mode="json"),
         "last_run": {
             "command": story.command,
             "profile": story.profile,
@@ -217,7 +280,7 @@ def _tell_story(story: Story) -> None:
 
 def logs(typed: Typed, services: list[str], *, follow: bool, tail: str | None) -> int:
     _, settings, place = settings_without_profile(typed.root, typed.flags)
-    for chunk in _stack(place, settings).follow_logs(services, follow=follow, tail=tail):
+    for chunk in stack_of(place, settings).follow_logs(services, follow=follow, tail=tail):
         sys.stdout.write(chunk)
         sys.stdout.flush()
     return 0
@@ -225,7 +288,7 @@ def logs(typed: Typed, services: list[str], *, follow: bool, tail: str | None) -
 
 def down(typed: Typed, *, volumes: bool) -> int:
     _, settings, place = settings_without_profile(typed.root, typed.flags)
-    stack = _stack(place, settings)
+    stack = stack_of(place, settings)
     with files.run_lock(place.state, "down"):
         stack.down(volumes=volumes)
     kept = "" if volumes else ", the chat page's accounts and chats"
@@ -235,15 +298,17 @@ def down(typed: Typed, *, volumes: bool) -> int:
     return 0
 
 
-def _stack(place: Place, settings: Settings) -> ComposeStack:
-    if not place.env_file.exists():
+def stack_of(place: Place, settings: Settings) -> ComposeStack:
+    """The stack as it was last started, or as far as `pull` got."""
+    written = [path for path in (place.env_file, place.pull_env_file) if path.exists()]
+    if not written:
         raise BadConfiguration(
             "there is no stack here yet",
             why=f"{place.env_file} does not exist",
             next_step="python3 -m orchestrator up",
         )
     EngineLookout(settings.project)  # Docker answers, or says why not
-    return ComposeStack(place.root, place.env_file, settings.project)
+    return ComposeStack(place.root, written[0], settings.project)
 
 
 def show_secrets(typed: Typed) -> int:
@@ -265,11 +330,11 @@ def show_secrets(typed: Typed) -> int:
 def version(typed: Typed) -> int:
     record = {"orchestrator": __version__, "python": platform.python_version()}
     if typed.as_json:
-        _print_json(record)
+        print_json(record)
     else:
         print(f"orchestrator {record['orchestrator']}, Python {record['python']}")
     return 0
 
 
-def _print_json(record: Mapping[str, Any], indent: int | None = None) -> None:
+def print_json(record: Mapping[str, Any], indent: int | None = None) -> None:
     print(json.dumps(record, ensure_ascii=False, indent=indent), flush=True)

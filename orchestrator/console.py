@@ -4,7 +4,10 @@ import time
 from types import TracebackType
 
 from rich.console import Console as RichConsole
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
 from rich.status import Status
+from rich.table import Table
 from rich.text import Text
 from typing_extensions import Self, assert_never
 
@@ -19,6 +22,8 @@ from orchestrator.core.events import (
     StepStarted,
 )
 from orchestrator.core.gates import Verdict
+from orchestrator.core.telling import file_rows, in_one_line, stage
+from wire.order import Progress
 
 HEARTBEAT_S = 30.0
 
@@ -52,8 +57,10 @@ class Console:
                 self._begin(step, cause if attempt == 1 else f"{cause} (attempt {attempt})")
             case ActionProgressed(step, line):
                 self._progress(step, line)
-            case GateChecked(step, result, waited_s):
-                if result.verdict is Verdict.WAIT:
+            case GateChecked(step, result, waited_s, progress):
+                if result.verdict is Verdict.WAIT and progress is not None:
+                    self._downloading(step, progress, waited_s)
+                elif result.verdict is Verdict.WAIT:
                     self._waiting(step, result.reason, waited_s)
             case StepPassed(step, _, reason):
                 self._end_live()
@@ -98,6 +105,16 @@ class Console:
             self._last_said = (reason, waited_s)
             self._line("?", "", step, f"{reason} ({waited_s:.0f} s)")
 
+    def _downloading(self, step: str, progress: Progress, waited_s: float) -> None:
+        words = in_one_line(progress)
+        if self._live:
+            self._live.update(_drawn(step, words, progress))
+            return
+        said, said_at = self._last_said
+        if stage(progress) != said or waited_s - said_at >= HEARTBEAT_S:
+            self._last_said = (stage(progress), waited_s)
+            self._line("?", "", step, words)
+
     def _gave_up(self, event: StepGaveUp) -> None:
         self._end_live()
         self._line("!", "yellow", event.step, f"attempt {event.attempt} failed: {event.reason}")
@@ -114,3 +131,15 @@ class Console:
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._step_started
+
+
+def _drawn(step: str, words: str, progress: Progress) -> RenderableType:
+    """The whole download in a bar and a line, then a line a file."""
+    bar = ProgressBar(total=max(1, progress.total_bytes), completed=progress.done_bytes)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for row in file_rows(progress):
+        table.add_row(*(Text(cell) for cell in row))
+    return Group(Text(f"{step}: {words}"), bar, table)

@@ -39,9 +39,10 @@ from orchestrator.core.plan import (
     StartService,
     Step,
 )
-from orchestrator.world import World
+from orchestrator.world import Clock, Lookout, World
 
-WORTH_ANOTHER_TRY = frozenset({Fault.CRASH, Fault.SOURCE})
+WORTH_ANOTHER_TRY = frozenset({Fault.CRASH})
+RUNNING = frozenset({"running", "restarting"})
 
 
 def execute(plan: Plan, world: World) -> Generator[Event, None, None]:
@@ -51,6 +52,13 @@ def execute(plan: Plan, world: World) -> Generator[Event, None, None]:
             yield kept
         else:
             yield from _carry_out(step, world)
+
+
+def watch(step: Step, lookout: Lookout, clock: Clock) -> Generator[Event, None, None]:
+    """Only look until the step's gate opens; somebody else acts. Raises as `execute` does."""
+    result = yield from _await_gate(step, lookout.look(step.gate), lookout, clock)
+    if result.verdict is not Verdict.OPEN:
+        raise _error(step, result)
 
 
 def _already_so(step: Step, world: World) -> StepKept | None:
@@ -97,7 +105,7 @@ def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, Ga
     if first.status == "restarting":
         _clear_away(step, world)  # it would sit out Docker's ever longer pauses
     try:
-        for line in _act(step, world):
+        for line in _act(step, first, world):
             yield ActionProgressed(step.name, line)
     except ActionFailed as failure:
         world.lookout.look(step.gate)  # where Docker itself is gone, this says so
@@ -105,7 +113,7 @@ def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, Ga
         words = failure.last_words or _last_words(step, world)
         yield StepGaveUp(step.name, number, failure.reason, words)
         return result
-    result = yield from _await_gate(step, first, world)
+    result = yield from _await_gate(step, first, world.lookout, world.clock)
     if result.verdict is Verdict.OPEN:
         yield StepPassed(step.name, number, result.reason)
     else:
@@ -113,8 +121,10 @@ def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, Ga
     return result
 
 
-def _act(step: Step, world: World) -> Iterator[str]:
+def _act(step: Step, seen: Sighting, world: World) -> Iterator[str]:
     match step.action:
+        case RunJob() if seen.status in RUNNING:
+            return  # attach: a start would replace the container where its configuration differs
         case AssembleRootfs(ref):
             yield from world.images.assemble_rootfs(ref)
         case PullImage(ref):
@@ -127,20 +137,23 @@ def _act(step: Step, world: World) -> Iterator[str]:
             assert_never(step.action)
 
 
-def _await_gate(step: Step, first: Sighting, world: World) -> Generator[Event, None, GateResult]:
-    started = world.clock.now()
+def _await_gate(
+    step: Step, first: Sighting, lookout: Lookout, clock: Clock
+) -> Generator[Event, None, GateResult]:
+    started = clock.now()
     last = GateResult(Verdict.WAIT, "never looked")
     looks = Retrying(
         retry=retry_if_result(lambda result: result.verdict is Verdict.WAIT),
-        stop=_once_passed(started + step.patience.within_s, world.clock.now),
+        stop=_once_passed(started + step.patience.within_s, clock.now),
         wait=wait_fixed(step.patience.every_s),
-        sleep=world.clock.sleep,
+        sleep=clock.sleep,
     )
     try:
         for look in looks:
-            last = judge(step.gate, world.lookout.look(step.gate), first)
+            seen = lookout.look(step.gate)
+            last = judge(step.gate, seen, first)
             look.retry_state.set_result(last)
-            yield GateChecked(step.name, last, world.clock.now() - started)
+            yield GateChecked(step.name, last, clock.now() - started, seen.progress)
     except RetryError:
         reason = f"still not so after {step.patience.within_s:g} s: {last.reason}"
         return GateResult(Verdict.SHUT, reason)
@@ -185,11 +198,11 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
         case Fault.CRASH:
             what = f"{step.name}: {service} did not come up in {step.patience.tries} tries"
             return GateStayedShut(what, why=result.reason, next_step=logs)
-        case Fault.SOURCE:
+        case Fault.SOURCE | Fault.STOPPED:
             return FetchFailed(
-                "the weights could not be read",
+                "the weights are not complete",
                 why=result.reason,
-                next_step="see to the source, then: python3 -m orchestrator up",
+                next_step=f"{logs}; python3 -m orchestrator pull goes on from here",
             )
         case Fault.CONFIGURATION:
             return BadConfiguration(
@@ -199,7 +212,7 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
             return VerificationFailed(
                 "the weights are not what the lock says",
                 why=result.reason,
-                next_step=f"{logs}; get the named files again, then: python3 -m orchestrator up",
+                next_step=f"{logs}; then: python3 -m orchestrator verify --repair",
             )
         case Fault.ACCEPTANCE:
             return AcceptanceNotMet(

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from orchestrator.core.gates import Gate, Sighting
 from orchestrator.core.images import Build
+from orchestrator.core.locking import Listing, Published
+from wire.order import Source
 
 
 class Images(Protocol):
@@ -32,6 +34,18 @@ class Lookout(Protocol):
 
     def look(self, gate: Gate) -> Sighting: ...
     def tail(self, service: str) -> str: ...
+
+
+class Hubs(Protocol):
+    """Says what sources hold. SourceUnavailable when one can't be asked, or refuses."""
+
+    def listing(self, source: Source) -> Listing | None:
+        """None where the source is of a kind that does not say."""
+        ...
+
+    def completed(self, source: Source, listing: Listing, file: Published) -> Published:
+        """The file with the size and sha256 that its listing left out."""
+        ...
 
 
 class Clock(Protocol):

@@ -118,7 +118,7 @@ def a_profile(**changes: Any) -> Profile:
         "summary": "a tiny model",
         "engine": "llamacpp",
         "model_file": "m.gguf",
-        "source": {"kind": "folder", "path": "here"},
+        "sources": [{"kind": "folder", "path": "here"}],
         "serving": {
             "context_tokens": 2048,
             "slots": 2,

@@ -1,6 +1,12 @@
 """The time that patience is measured with."""
 
 import time
+from datetime import datetime, timezone
+
+
+def today() -> str:
+    """Now, in UTC, as a lock says it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 class SystemClock:

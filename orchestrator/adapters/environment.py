@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.request import getproxies_environment
 
 from pydantic_settings import BaseSettings, EnvSettingsSource, TomlConfigSettingsSource
 
@@ -17,6 +18,7 @@ else:
 
 PREFIX = "ORCH_"
 FILE_NAME = "appliance.toml"
+ENDPOINTS = "endpoints.env"
 
 
 # The two classes' configurations merge.
@@ -26,7 +28,23 @@ class _Reader(Settings, BaseSettings):  # type: ignore[misc]
 
 def read_layers(root: Path, flags: Mapping[str, object]) -> tuple[Layer, ...]:
     """All layers above the profile, strongest first. Raises BadConfiguration."""
-    return (_from_flags(flags), _from_variables(), _from_file(root / FILE_NAME))
+    return (
+        _from_flags(flags),
+        _from_variables(),
+        _from_file(root / FILE_NAME),
+        _endpoints(root / "configs" / ENDPOINTS),
+    )
+
+
+def read_proxies() -> dict[str, str]:
+    """Proxy URLs by scheme, and "no": hosts to reach without one. `*_proxy` and `*_PROXY`."""
+    found = getproxies_environment()
+    all_schemes = found.get("all")
+    return {
+        name: value
+        for name in ("http", "https", "no")
+        if (value := found.get(name) or (all_schemes if name != "no" else None))
+    }
 
 
 def _from_flags(flags: Mapping[str, object]) -> Layer:
@@ -41,6 +59,24 @@ def _from_variables() -> Layer:
             raise unknown_setting(name, f"the environment variable {variable}")
     values = EnvSettingsSource(_Reader, env_prefix=PREFIX, env_ignore_empty=True)()
     return Layer(values=values, origins={name: f"{PREFIX}{name.upper()}" for name in values})
+
+
+def _endpoints(path: Path) -> Layer:
+    """Public addresses of hubs: the variables that hubs' own tools know, else our one file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        lines = []
+    written = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+    values: dict[str, object] = {}
+    origins: dict[str, str] = {}
+    for variable in ("HF_ENDPOINT", "MODELSCOPE_ENDPOINT"):
+        if value := os.environ.get(variable) or written.get(variable):
+            values[variable.lower()] = value
+            origins[variable.lower()] = (
+                variable if os.environ.get(variable) else f"configs/{ENDPOINTS}"
+            )
+    return Layer(values=values, origins=origins)
 
 
 def _from_file(path: Path) -> Layer:

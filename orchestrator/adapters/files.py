@@ -17,6 +17,7 @@ from orchestrator.core.events import ActionProgressed, Event, GateChecked, as_re
 from orchestrator.core.gates import GateResult
 from orchestrator.core.profile import Profile
 from wire import Lock
+from wire.order import Order
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -60,6 +61,53 @@ def read_lock(configs: Path, profile: Profile) -> Lock:
         return Lock.model_validate_json(path.read_bytes())
     except (ValidationError, OSError) as error:
         raise _unusable(path, error) from error
+
+
+def find_lock(configs: Path, profile: Profile) -> Lock | None:
+    """The profile's lock; None where none was made yet."""
+    if not (configs / "locks" / profile.lock_name).exists():
+        return None
+    return read_lock(configs, profile)
+
+
+def write_lock(configs: Path, profile: Profile, lock: Lock) -> Path:
+    path = configs / "locks" / profile.lock_name
+    try:
+        path.parent.mkdir(exist_ok=True)
+        _replace(path, f"{lock.model_dump_json(indent=2, exclude_none=True)}\n", mode=0o644)
+    except OSError as error:
+        raise BadConfiguration(
+            f"the lock {path} can't be written",
+            why=str(error),
+            next_step=f"make {path.parent} yours, or choose another folder: --configs-dir FOLDER",
+        ) from error
+    return path
+
+
+def read_order(path: Path) -> Order | None:
+    """What the weights job was last told; None where that can't be read."""
+    try:
+        return Order.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError):
+        return None
+
+
+def write_order(path: Path, order: Order, owner: tuple[int, int]) -> None:
+    """Private to `owner`, uid:gid: it may hold a proxy's password."""
+    _replace(path, f"{order.model_dump_json(indent=2)}\n", mode=0o600, owner=owner)
+
+
+def _replace(path: Path, text: str, mode: int, owner: tuple[int, int] | None = None) -> None:
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        if owner is not None and os.geteuid() == 0:
+            os.fchown(descriptor, *owner)
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    part.replace(path)
 
 
 def write_env_file(path: Path, text: str) -> None:

@@ -12,6 +12,9 @@ from orchestrator.core.facts import Gpu, HostFacts
 
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 
+CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+
 
 def read_host(weights_dir: Path, ports: Iterable[int]) -> HostFacts:
     """`ports`: those that nobody may listen on yet."""
@@ -24,6 +27,13 @@ def read_host(weights_dir: Path, ports: Iterable[int]) -> HostFacts:
         uid=os.getuid(),
         gid=os.getgid(),
     )
+
+
+def ca_bundle() -> Path | None:
+    """The certificates this host trusts: the file its own tools are told, else the system's."""
+    named = (os.environ.get(variable) for variable in CA_VARIABLES)
+    bundle = next((Path(name) for name in named if name), CA_BUNDLE).absolute()
+    return bundle if bundle.is_file() else None
 
 
 def parse_memory(meminfo: str) -> int | None:

@@ -27,8 +27,6 @@ PIP_KEYS = {
     "default-timeout": "timeout",
     "retries": "retries",
 }
-CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def sources_digest(context: Path, recipe: Recipe) -> str:
@@ -47,7 +45,10 @@ def sources_digest(context: Path, recipe: Recipe) -> str:
 class DockerImages:
     """Each method yields the tool's output lines, and keeps all of them in `logs`."""
 
-    def __init__(self, context: Path, logs: Path, debian_mirror: str | None) -> None:
+    def __init__(
+        self, context: Path, logs: Path, debian_mirror: str | None, ca_bundle: Path | None
+    ) -> None:
+        self._ca_bundle = ca_bundle
         self._context = context
         self._logs = logs
         self._debian_mirror = debian_mirror
@@ -106,9 +107,7 @@ class DockerImages:
         pip = self._logs / "pip.conf"
         pip.touch(mode=0o600)
         pip.write_text(pip_settings(_pip_config()), encoding="utf-8")
-        named = (os.environ.get(variable) for variable in CA_VARIABLES)
-        bundle = next((Path(name) for name in named if name), CA_BUNDLE)
-        ca = [f"id=ca,src={bundle}"] if bundle.is_file() else []
+        ca = [f"id=ca,src={self._ca_bundle}"] if self._ca_bundle else []
         return [*ca, f"id=pip,src={pip}"]
 
 

@@ -13,6 +13,7 @@ import docker
 import httpx
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
+from pydantic import ValidationError
 from requests.exceptions import RequestException
 from typing_extensions import assert_never
 
@@ -28,6 +29,7 @@ from orchestrator.core.gates import (
     Sighting,
 )
 from wire import Lock, discrepancies, read_receipt, stat_files
+from wire.order import PROGRESS_NAME, Progress
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,12 @@ class EngineLookout:
             case Proven(service):
                 last_line = _gist(self.tail(service))
                 seen = self._container(service)
-                return replace(seen, unproven=self._unproven(), last_line=last_line)
+                return replace(
+                    seen,
+                    unproven=self._unproven(),
+                    last_line=last_line,
+                    progress=self._progress() if seen.status == "running" else None,
+                )
             case Healthy(service):
                 return self._service(service)
             case Answers(service, url):
@@ -123,6 +130,9 @@ class EngineLookout:
             for container in found
         }
 
+    def is_running(self, service: str) -> bool:
+        return self._container(service).status == "running"
+
     def _containers(self, service: str | None = None) -> list[Container]:
         labels: list[str] = [f"com.docker.compose.project={self._project}"]
         if service is not None:
@@ -153,6 +163,12 @@ class EngineLookout:
         folder = weights_dir / lock.folder
         found = discrepancies(lock, read_receipt(folder), stat_files(folder, lock))
         return tuple(map(str, found))
+
+    def _progress(self) -> Progress | None:
+        if self._weights is None:
+            return None
+        weights_dir, lock = self._weights
+        return read_progress(weights_dir / lock.folder)
 
     def _ask(self, url: str) -> tuple[int | None, str]:
         try:
@@ -196,6 +212,14 @@ class EngineLookout:
                     first_token_s = time.monotonic() - asked
                 text += piece
         return Reply(text=text, first_token_s=first_token_s)
+
+
+def read_progress(folder: Path) -> Progress | None:
+    """What the weights job last said of itself; None where it has not yet."""
+    try:
+        return Progress.model_validate_json((folder / PROGRESS_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def _contents(lines: Iterator[str]) -> Iterator[str]:

@@ -14,6 +14,9 @@ MAKERS: Mapping[str, Callable[[], str]] = {
     "webui_secret_key": lambda: secrets.token_urlsafe(32),
 }
 
+HF_TOKEN = "hf_token"  # noqa: S105 - a file's name
+GIVEN = (HF_TOKEN,)  # made empty: what is in them is the user's to put there
+
 
 def make_secrets(folder: Path, owner: tuple[int, int]) -> None:
     """Make what is missing; whatever is there stays. All of it belongs to `owner`, uid:gid."""
@@ -22,6 +25,9 @@ def make_secrets(folder: Path, owner: tuple[int, int]) -> None:
         _hand_over(folder, owner, 0o700)
         for name, make in MAKERS.items():
             _make(folder / name, make)
+            _hand_over(folder / name, owner, 0o600)
+        for name in GIVEN:
+            (folder / name).touch(mode=0o600)
             _hand_over(folder / name, owner, 0o600)
     except OSError as error:
         raise BadConfiguration(
@@ -46,6 +52,20 @@ def read_secrets(folder: Path) -> dict[str, str]:
                 next_step=f"run as the owner of {folder}",
             ) from error
     return found
+
+
+def read_given(folder: Path, name: str) -> str:
+    """What the user put in that file; empty where there is none."""
+    try:
+        return (folder / name).read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfiguration(
+            f"the secret {name} can't be read",
+            why=str(error),
+            next_step=f"run as the owner of {folder}",
+        ) from error
 
 
 def _make(path: Path, make: Callable[[], str]) -> None:

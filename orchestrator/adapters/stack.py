@@ -42,6 +42,16 @@ class ComposeStack:
         with self._compose_errors():
             self._docker.compose.rm([service], stop=True)
 
+    def run_job(self, service: str, *words: str) -> int:
+        """Run the service once more beside its own container, on this terminal; its exit code."""
+        command = [*self._docker.compose.docker_compose_cmd, "run", "--rm", "--no-deps", "-T"]
+        command += [service, *words]
+        log.debug("%s", " ".join(map(str, command)))
+        done = subprocess.run(  # noqa: S603 - our own words
+            [str(word) for word in command], check=False, stdin=subprocess.DEVNULL
+        )
+        return done.returncode
+
     def down(self, *, volumes: bool) -> None:
         with self._compose_errors():
             self._docker.compose.down(volumes=volumes, remove_orphans=True, quiet=True)

@@ -4,7 +4,10 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from pydantic import BaseModel
+
 from orchestrator.core.gates import GateResult
+from wire.order import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class GateChecked:
     step: str
     result: GateResult
     waited_s: float
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +67,10 @@ def as_record(event: Event) -> dict[str, Any]:
 
 
 def _plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value.value if isinstance(value, Enum) else value for name, value in fields}
+    return {name: _plain_value(value) for name, value in fields}
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return value.value if isinstance(value, Enum) else value

@@ -11,7 +11,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """`busy_ports`: of the ports asked about, those that a program other than ours listens on."""
+    """`busy_ports`: of the ports asked about, those that a program other than ours listens on.
+
+    `index_answers`: does the Python index; asked only where the choice of a profile hangs on it.
+    """
 
     memory_available_bytes: int | None
     disk_free_bytes: int | None
@@ -20,3 +23,4 @@ class HostFacts:
     busy_ports: frozenset[int]
     uid: int
     gid: int
+    index_answers: bool | None = None

@@ -9,6 +9,9 @@ from enum import Enum
 
 from typing_extensions import assert_never
 
+from orchestrator.core.telling import stage
+from wire.order import Progress
+
 
 @dataclass(frozen=True, slots=True)
 class ImagePresent:
@@ -70,6 +73,7 @@ class Sighting:
 
     `unproven`: reasons why the receipt does not prove the lock; None where nobody looked.
     `trouble`: why a question over HTTP had no good answer, in a few words.
+    `progress`: what a running job says of itself.
     """
 
     status: str | None = None
@@ -81,6 +85,7 @@ class Sighting:
     last_line: str = ""
     image_present: bool = False
     unproven: tuple[str, ...] | None = None
+    progress: Progress | None = None
     http_status: int | None = None
     replies: tuple[Reply, ...] = ()
     trouble: str = ""
@@ -93,17 +98,25 @@ class Verdict(Enum):
 
 
 class Fault(Enum):
-    """Why a gate is shut. Only a crash or an unreadable source is worth another attempt."""
+    """Why a gate is shut. Only a crash is worth another attempt: the job itself tries sources again."""
 
     CRASH = "crash"
     SOURCE = "source"
+    STOPPED = "stopped"
     CONFIGURATION = "configuration"
     VERIFICATION = "verification"
     ACCEPTANCE = "acceptance"
 
 
 # Exit codes of the stack's own programs, the same as the orchestrator's.
-FAULT_OF_EXIT_CODE = {2: Fault.CONFIGURATION, 5: Fault.SOURCE, 6: Fault.VERIFICATION}
+# 130 and 143: after SIGINT and SIGTERM, so somebody wanted it to end.
+FAULT_OF_EXIT_CODE = {
+    2: Fault.CONFIGURATION,
+    5: Fault.SOURCE,
+    6: Fault.VERIFICATION,
+    130: Fault.STOPPED,
+    143: Fault.STOPPED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +147,8 @@ def _judge_image(seen: Sighting) -> GateResult:
 
 def _judge_proven(seen: Sighting) -> GateResult:
     if seen.status in {"running", "restarting"}:
-        return GateResult(Verdict.WAIT, seen.last_line or seen.status)
+        said = stage(seen.progress) if seen.progress else seen.last_line
+        return GateResult(Verdict.WAIT, said or seen.status)
     if seen.unproven == ():
         return GateResult(Verdict.OPEN, "every byte proven")
     if seen.status in {None, "created"}:

@@ -89,12 +89,14 @@ class BaseSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    """Absolute folders of this host that containers are given."""
+    """Absolute folders of this host that containers are given, and its CA bundle if it has one."""
 
     locks: Path
+    job: Path
     source: Path
     weights: Path
     secrets: Path
+    ca_bundle: Path | None
 
 
 def stack_owner(facts: HostFacts) -> tuple[int, int]:
@@ -109,16 +111,8 @@ def make_steps(
 ) -> tuple[Step, ...]:
     """What `up` does, in order. `builds`: the base image first, then the service images."""
     return (
-        _base_step(base, settings),
-        *(_build_step(build, settings) for build in builds),
-        Step(
-            name="weights",
-            action=RunJob("weights"),
-            gate=Proven("weights"),
-            patience=Patience(within_s=24 * 3600, tries=settings.tries, pause_s=5),
-            cause=f"{lock.repo}@{lock.revision[:12]}: {len(lock.files)} files, "
-            f"{lock.total_bytes / 1e9:.2f} GB",
-        ),
+        *image_steps(settings, base, builds),
+        weights_step(settings, lock),
         Step(
             name="inference",
             action=StartService("inference"),
@@ -141,6 +135,22 @@ def make_steps(
             patience=Patience(within_s=300, tries=settings.tries),
             cause="the page people chat on",
         ),
+    )
+
+
+def image_steps(settings: Settings, base: BaseSystem, builds: Sequence[Build]) -> tuple[Step, ...]:
+    return _base_step(base, settings), *(_build_step(build, settings) for build in builds)
+
+
+def weights_step(settings: Settings, lock: Lock) -> Step:
+    return Step(
+        name="weights",
+        action=RunJob("weights"),
+        gate=Proven("weights"),
+        # The job has a patience of its own; this is for one that runs and gets nowhere at all.
+        patience=Patience(within_s=30 * 24 * 3600, tries=settings.tries, pause_s=5),
+        cause=f"{lock.repo}@{lock.revision[:12]}: {len(lock.files)} files, "
+        f"{lock.total_bytes / 1e9:.2f} GB",
     )
 
 
@@ -200,12 +210,15 @@ def stack_env(
         "PROFILE": profile.name,
         **{f"{service.upper()}_IMAGE": ref for service, ref in image_refs.items()},
         "LOCKS_DIR": folders.locks,
+        "JOB_DIR": folders.job,
+        "CA_BUNDLE": folders.ca_bundle or "",
         "SOURCE_DIR": folders.source,
         "WEIGHTS_DIR": folders.weights,
         "SECRETS_DIR": folders.secrets,
         "LOCK_NAME": profile.lock_name,
         "MODEL_FILE": profile.model_file,
         "MODEL_NAME": settings.model_name,
+        "SYSTEM_MESSAGE": settings.system_message,
         "CONTEXT_TOKENS": settings.context_tokens,
         "SLOTS": settings.slots,
         "THREADS": settings.threads,

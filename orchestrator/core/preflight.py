@@ -37,19 +37,37 @@ def objections(
             f"{profile.name} needs {_gb(profile.needs.memory_bytes)}",
             "raise ORCH_INFERENCE_MEMORY_BYTES, or leave it out",
         )
+    yield from disk_objections(settings, facts, missing_bytes)
+    if facts.cpu_flags is not None and (lacking := profile.needs.cpu_flags - facts.cpu_flags):
+        yield Finding(
+            "the CPU lacks instructions",
+            f"{profile.name} needs {', '.join(sorted(lacking))}",
+            "choose a profile without them; in a virtual machine, pass the host's CPU through",
+        )
+
+
+def disk_objections(settings: Settings, facts: HostFacts, missing_bytes: int) -> Iterator[Finding]:
+    """Why the weights do not fit on this disk."""
     needed = missing_bytes + SPARE_DISK_BYTES
     if facts.disk_free_bytes is not None and facts.disk_free_bytes < needed:
         yield Finding(
             "too little disk",
             f"{_gb(needed)} needed ({_gb(missing_bytes)} of weights), "
             f"{_gb(facts.disk_free_bytes)} free in {settings.weights_dir}",
-            "free some space, or set ORCH_WEIGHTS_DIR to a folder on a larger disk",
+            "free some space (python3 -m orchestrator weights list), "
+            "or set ORCH_WEIGHTS_DIR to a folder on a larger disk",
         )
-    if facts.cpu_flags is not None and (lacking := profile.needs.cpu_flags - facts.cpu_flags):
-        yield Finding(
-            "the CPU lacks instructions",
-            f"{profile.name} needs {', '.join(sorted(lacking))}",
-            "choose a profile without them; in a virtual machine, pass the host's CPU through",
+
+
+def refuse_full_disk(
+    profile: Profile, settings: Settings, facts: HostFacts, missing_bytes: int
+) -> None:
+    """Raise UnfitProfile where the weights do not fit: all that `pull` asks of a host."""
+    for finding in disk_objections(settings, facts, missing_bytes):
+        raise UnfitProfile(
+            f"the weights of {profile.name} do not fit here",
+            why=f"{finding.what}: {finding.why}",
+            next_step=finding.next_step,
         )
 
 

@@ -4,13 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.settings import Layer
-from wire.weights import RelativePath
+from wire.weights import RelativePath, Repo
+
+SMALL = "smollm2-135m"  # a small real model, from the Python index
 
 
 class Engine(str, Enum):
@@ -21,11 +23,63 @@ class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+Patterns = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class HuggingFaceSource(_Table):
+    """A repository of Hugging Face, or of the mirror that `hf_endpoint` names."""
+
+    kind: Literal["huggingface"]
+    repo: Repo
+    revision: str = Field("main", description="branch, tag or commit that a new lock is made of")
+    patterns: Patterns = Field(description="which files, as in Q4_K_M/*; only for a new lock")
+
+
+class ModelScopeSource(_Table):
+    kind: Literal["modelscope"]
+    repo: Repo
+    revision: str = "master"
+    patterns: Patterns
+
+
+class HttpSource(_Table):
+    """A folder of a web server. Only one with a SHA256SUMS file can make a lock."""
+
+    kind: Literal["http"]
+    url: str = Field(pattern=r"^https?://\S+$")
+    patterns: Patterns = ("*",)
+
+
 class FolderSource(_Table):
     """A folder of this host that holds the locked files under their locked paths."""
 
     kind: Literal["folder"]
     path: Path = Field(description="relative to the project's folder, or absolute")
+
+
+class WheelSource(_Table):
+    """One file in a wheel of the Python index that this host's pip is configured for.
+
+    The lock knows the file by its name alone, without its folder in the wheel.
+    """
+
+    kind: Literal["wheel"]
+    package: str
+    version: str
+    member: RelativePath
+
+
+ProfileSource = Annotated[
+    HuggingFaceSource | ModelScopeSource | HttpSource | FolderSource | WheelSource,
+    Field(discriminator="kind"),
+]
+
+
+def _one_folder(sources: tuple[ProfileSource, ...]) -> tuple[ProfileSource, ...]:
+    if sum(isinstance(source, FolderSource) for source in sources) > 1:
+        message = "at most one of them can be a folder"
+        raise ValueError(message)
+    return sources
 
 
 class Serving(_Table):
@@ -35,6 +89,7 @@ class Serving(_Table):
     slots: int
     inference_memory_bytes: int
     load_timeout_s: int
+    system_message: str = Field("", description="what the model is told before a chat begins")
 
 
 class Needs(_Table):
@@ -57,7 +112,9 @@ class Profile(_Table):
     summary: str
     engine: Engine
     model_file: RelativePath = Field(description="the file the engine opens: the first shard")
-    source: FolderSource
+    sources: Annotated[
+        tuple[ProfileSource, ...], Field(min_length=1), AfterValidator(_one_folder)
+    ] = Field(description="where the weights are to be had, in order of preference")
     serving: Serving
     needs: Needs
     acceptance: Acceptance
@@ -68,7 +125,7 @@ class Profile(_Table):
 
     def layer(self) -> Layer:
         """The profile's own choices, as a layer below everything the operator says."""
-        values = self.serving.model_dump()
+        values = self.serving.model_dump(exclude_unset=True)
         return Layer(values=values, origins=dict.fromkeys(values, f"profile {self.name}"))
 
 
@@ -84,10 +141,20 @@ def pick_profile(
     named: str | None, previous: str | None, known: Iterable[str], facts: HostFacts
 ) -> Pick:
     """The profile to bring up: the one named, else the one that served last, else by the host."""
+    known = frozenset(known)
     if named is not None:
         return Pick(named, "as you asked")
     others = "another: --profile NAME, one of " + ", ".join(sorted(known))
     if previous is not None:
         return Pick(previous, f"it was chosen last time; {others}")
-    gpu = "no NVIDIA GPU found" if not facts.gpus else "no profile for this GPU is installed"
-    return Pick("demo", f"{gpu}, so the small CPU model; {others}")
+    if facts.gpus:
+        return Pick("demo", f"no profile for this GPU is installed, so the test model; {others}")
+    if SMALL in known and facts.index_answers:
+        return Pick(SMALL, f"no NVIDIA GPU found, so a small model for the CPU; {others}")
+    no_index = "" if facts.index_answers is None else " and no Python index answers"
+    return Pick("demo", f"no NVIDIA GPU found{no_index}, so the test model; {others}")
+
+
+def wants_index(named: str | None, previous: str | None, facts: HostFacts) -> bool:
+    """Does the choice hang on whether the Python index answers? Asking takes time."""
+    return named is None and previous is None and not facts.gpus

@@ -4,29 +4,51 @@ Layers, strongest first: flag, ORCH_* variable, appliance.toml, profile, default
 `adapters.environment` reads them; `settle` lays them over one another.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from typing_extensions import Self
 
 from orchestrator.core.errors import BadConfiguration
 
+T = TypeVar("T", Path, str)
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-def _fits_an_env_file(path: Path) -> Path:
+def _fits_an_env_file(value: T) -> T:
     # Compose has no way to write these in an env file that all its versions read alike.
-    if any(sign in str(path) for sign in "'\n\r\\"):
-        message = "a path with a quote, a backslash or a line break can't be passed to Compose"
+    if any(sign in str(value) for sign in "'\n\r\\"):
+        message = "a quote, a backslash or a line break can't be passed to Compose"
         raise ValueError(message)
-    return path
+    return value
 
 
+def _rate(text: object) -> object:
+    """`20M` is 20 000 000 bytes a second."""
+    if isinstance(text, str) and (found := RATE.fullmatch(text.strip())):
+        return int(found[1]) * {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}[found[2].lower()]
+    return text
+
+
+RATE = re.compile(r"(\d+)([kKmMgG]?)")
 Folder = Annotated[Path, AfterValidator(_fits_an_env_file)]
+Endpoint = Annotated[
+    str, Field(pattern=r"^https?://[^\s?#]+$"), AfterValidator(lambda url: url.rstrip("/"))
+]
+Rate = Annotated[int, BeforeValidator(_rate), Field(gt=0)]
 
 
 class Settings(BaseModel):
@@ -41,11 +63,22 @@ class Settings(BaseModel):
     )
     profile: str | None = Field(None, description="one of configs/profiles; none: chosen for you")
     state_dir: Folder = Field(Path(".state"), description="env file, journal, lock, build logs")
+    configs_dir: Folder = Field(Path("configs"), description="profiles, and the locks of weights")
     secrets_dir: Folder = Field(Path("secrets"), description="keys and passwords, made on first up")
     weights_dir: Folder = Field(Path("weights"), description="where the model's files are kept")
     source_dir: Folder | None = Field(
         None, description="take the weights from this folder (USB disk, NFS), not the profile's"
     )
+    hf_endpoint: Endpoint | None = Field(
+        None, description="Hugging Face, or a mirror; HF_ENDPOINT counts too"
+    )
+    modelscope_endpoint: Endpoint | None = Field(
+        None, description="ModelScope; MODELSCOPE_ENDPOINT counts too"
+    )
+    limit_rate: Rate | None = Field(
+        None, description="download at most so many bytes a second, as in 20M"
+    )
+    streams: int = Field(4, ge=1, le=16, description="connections a download uses at once")
     gateway_port: Port = Field(8080, description="port of the API on 127.0.0.1")
     webui_port: Port = Field(3000, description="port of the chat page on 127.0.0.1")
     model_name: str = Field(
@@ -75,6 +108,9 @@ class Settings(BaseModel):
     threads: int = Field(0, ge=0, description="engine threads; 0: one per CPU it may use")
     slots: int = Field(1, ge=1, le=64, description="requests the engine works on at once")
     context_tokens: int = Field(4096, ge=256, lt=2**31, description="context of each slot")
+    system_message: Annotated[str, AfterValidator(_fits_an_env_file)] = Field(
+        "", description="what the model is told before a chat that brings no system message"
+    )
     load_timeout_s: int = Field(600, ge=1, description="patience with the engine's start")
     tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
 

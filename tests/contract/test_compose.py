@@ -23,7 +23,7 @@ ODD = Path("/data/a b#c$d/äß/中文")
 
 
 def an_env() -> dict[str, str]:
-    folders = Folders(locks=ODD, source=ODD, weights=ODD, secrets=ODD)
+    folders = Folders(locks=ODD, job=ODD, source=ODD, weights=ODD, secrets=ODD, ca_bundle=ODD)
     refs = {service: f"appliance/{service}:0123456789ab" for service in SERVICES}
     return dict(stack_env(Settings(), a_profile(), a_host(), folders, refs))
 
@@ -41,7 +41,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_every_variable_of_the_stack_is_written_and_every_written_one_is_used() -> None:
-    used = set(re.findall(r"\$\{([A-Z0-9_]+)\}", COMPOSE))
+    used = set(re.findall(r"\$\{([A-Z0-9_]+)[}:]", COMPOSE))
     written = set(an_env()) - {"COMPOSE_PROJECT_NAME"}  # Compose's own
     assert used == written
 
@@ -100,7 +100,7 @@ def test_no_secret_is_in_a_services_environment(config: dict[str, Any], service:
 def test_every_secret_mounted_is_made_and_every_secret_made_is_mounted(
     config: dict[str, Any],
 ) -> None:
-    assert set(config["secrets"]) == set(secret_files.MAKERS)
+    assert set(config["secrets"]) == {*secret_files.MAKERS, *secret_files.GIVEN}
 
 
 def test_only_the_weights_job_has_egress(config: dict[str, Any]) -> None:
@@ -152,7 +152,12 @@ def test_weights_are_written_by_the_job_alone(config: dict[str, Any]) -> None:
         }
         for service, found in config["services"].items()
     }
-    assert mounts["weights"] == {"/locks": True, "/source": True, "/weights": False}
+    assert mounts["weights"] == {
+        "/job": True,
+        "/source": True,
+        "/weights": False,
+        "/etc/ssl/host-ca.crt": True,
+    }
     assert mounts["inference"] == {"/locks": True, "/weights": True}
     assert mounts["gateway"] == mounts["webui"] == {}
 

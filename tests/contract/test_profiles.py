@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.files import known_profiles, read_lock, read_profile
+from orchestrator.core.profile import FolderSource
 from orchestrator.core.settings import settle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +32,8 @@ def test_the_profiles_are_those_of_the_readme() -> None:
 def test_the_demo_locks_are_what_the_fixture_holds(name: str) -> None:
     profile = read_profile(CONFIGS, name)
     for file in read_lock(CONFIGS, profile).files:
-        content = (ROOT / profile.source.path / file.path).read_bytes()
+        (source,) = profile.sources
+        assert isinstance(source, FolderSource)
+        content = (ROOT / source.path / file.path).read_bytes()
         assert len(content) == file.size_bytes
         assert hashlib.sha256(content).hexdigest() == file.sha256

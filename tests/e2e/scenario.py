@@ -154,5 +154,9 @@ class Appliance:
 
     def remove(self) -> None:
         """Leave nothing behind, whatever state the test left it in."""
-        if self.env_file.exists():
-            self.compose("down", "--volumes", "--timeout", "2")
+        pulled = self.env_file.with_name("pull.env")
+        for env_file in filter(Path.exists, (self.env_file, pulled)):
+            down = ["docker", "compose", "--env-file", str(env_file), "down"]
+            subprocess.run(
+                [*down, "--volumes", "--timeout", "2"], cwd=ROOT, capture_output=True, check=False
+            )

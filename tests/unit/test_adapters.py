@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fakes import a_lock
 from orchestrator.adapters import files, host, images, secret_files
 from orchestrator.core.errors import AlreadyRunning, BadConfiguration
 from orchestrator.core.facts import Gpu
 from orchestrator.core.images import RECIPES, Recipe, a_build
+from wire.order import Folder, Order
 
 ME = (os.getuid(), os.getgid())
 MEMINFO = """MemTotal:       24603132 kB
@@ -62,6 +64,27 @@ def test_a_secret_made_too_public_is_made_private_again(tmp_path: Path) -> None:
     (tmp_path / "gateway_api_key").chmod(0o644)
     secret_files.make_secrets(tmp_path, ME)
     assert stat.S_IMODE((tmp_path / "gateway_api_key").stat().st_mode) == 0o600
+
+
+def test_a_token_of_the_users_has_an_empty_private_file_that_is_left_alone(tmp_path: Path) -> None:
+    secret_files.make_secrets(tmp_path, ME)
+    token = tmp_path / "hf_token"
+    assert token.read_text() == secret_files.read_given(tmp_path, "hf_token") == ""
+    token.write_text("hf_abc\n")
+    token.chmod(0o644)
+    secret_files.make_secrets(tmp_path, ME)
+    assert secret_files.read_given(tmp_path, "hf_token") == "hf_abc"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert "hf_abc" not in secret_files.read_secrets(tmp_path).values()
+
+
+def test_an_order_is_private_and_read_back_as_written(tmp_path: Path) -> None:
+    order = Order(lock=a_lock(), sources=(Folder(),), proxies={"https": "http://u:p@proxy:1"})
+    path = tmp_path / "order.json"
+    files.write_order(path, order, ME)
+    assert files.read_order(path) == order
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert files.read_order(tmp_path / "other.json") is None
 
 
 def test_an_empty_secret_left_by_a_power_cut_is_made_anew(tmp_path: Path) -> None:

@@ -40,7 +40,19 @@ from orchestrator.core.events import (
 from orchestrator.core.gates import Gate, Reply, Sighting
 from orchestrator.execute import execute
 from orchestrator.world import World
+from wire.order import Phase, Progress
 
+A_PROGRESS = Progress(
+    phase=Phase.FETCHING,
+    done_bytes=1,
+    total_bytes=2,
+    rate=1.0,
+    eta_s=1.0,
+    source="huggingface",
+    note="",
+    files=(),
+    written_at=0.0,
+)
 STEPS = [
     "base system",
     "image base",
@@ -145,7 +157,8 @@ def test_a_gate_that_never_opens_ends_when_patience_does() -> None:
     [
         (6, VerificationFailed, 1),
         (2, BadConfiguration, 1),
-        (5, FetchFailed, 3),
+        (5, FetchFailed, 1),
+        (143, FetchFailed, 1),
         (1, GateStayedShut, 3),
     ],
 )
@@ -156,9 +169,27 @@ def test_the_weights_job_is_retried_only_where_another_try_can_help(
     failed = replace(DONE, exit_code=exit_code, unproven=("m.gguf: missing",), last_line="said so")
     _, error = happenings(a_world(stack=stack, weights=[ABSENT, ABSENT, failed]), tries=3)
     assert type(error) is kind
-    assert error.exit_code == (exit_code if exit_code > 1 else 7)
+    assert error.exit_code == {1: 7, 143: 5}.get(exit_code, exit_code)
     assert stack.calls.count("start weights") == starts
     assert not any("inference" in call or "gateway" in call for call in stack.calls)
+
+
+def test_a_job_at_work_is_attached_to_and_not_started_again() -> None:
+    stack = FakeStack()
+    running = Sighting(status="running", unproven=("m.gguf: the file is missing",))
+    happened, error = happenings(a_world(stack=stack, weights=[running, running, running, DONE]))
+    assert error is None
+    assert "start weights" not in stack.calls
+    assert "remove weights" not in stack.calls
+    assert StepPassed("weights", 1, "every byte proven") in happened
+
+
+def test_what_the_job_says_of_itself_reaches_whoever_watches() -> None:
+    running = Sighting(status="running", unproven=("missing",), progress=A_PROGRESS)
+    happened, _ = happenings(a_world(weights=[ABSENT, ABSENT, running, DONE]))
+    looks = [e for e in happened if isinstance(e, GateChecked) and e.step == "weights"]
+    assert [look.progress for look in looks] == [A_PROGRESS, None]
+    assert looks[0].result.reason == "fetching"
 
 
 def test_a_job_that_ends_well_without_a_proof_is_a_failed_verification() -> None:

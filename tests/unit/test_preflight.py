@@ -6,7 +6,7 @@ from fakes import a_host, a_profile
 from orchestrator.core.errors import BadConfiguration, UnfitHost, UnfitProfile
 from orchestrator.core.facts import Gpu
 from orchestrator.core.preflight import refuse_unfit
-from orchestrator.core.profile import pick_profile
+from orchestrator.core.profile import pick_profile, wants_index
 from orchestrator.core.settings import Settings
 
 KNOWN = ("demo", "demo-q5")
@@ -74,6 +74,30 @@ def test_without_a_gpu_the_demo_is_picked_in_one_line_that_says_why_and_how_to_c
     assert "no NVIDIA GPU" in pick.reason
     assert "--profile NAME, one of demo, demo-q5" in pick.reason
     assert "\n" not in pick.reason
+
+
+@pytest.mark.parametrize(
+    ("index_answers", "gpus", "name"),
+    [
+        (True, (), "smollm2-135m"),
+        (False, (), "demo"),
+        (None, (), "demo"),
+        (True, (Gpu(name="NVIDIA A30", memory_bytes=24 << 30),), "demo"),
+    ],
+)
+def test_a_small_real_model_is_picked_without_a_gpu_where_its_index_answers(
+    *, index_answers: bool | None, gpus: tuple[Gpu, ...], name: str
+) -> None:
+    host = a_host(gpus=gpus, index_answers=index_answers)
+    assert pick_profile(None, None, (*KNOWN, "smollm2-135m"), host).name == name
+    assert pick_profile("demo", None, (*KNOWN, "smollm2-135m"), host).name == "demo"
+    assert pick_profile(None, None, KNOWN, host).name == "demo"
+
+
+def test_the_index_is_asked_only_where_the_choice_hangs_on_it() -> None:
+    assert wants_index(None, None, a_host(gpus=()))
+    assert not wants_index("demo", None, a_host(gpus=()))
+    assert not wants_index(None, "demo", a_host(gpus=()))
 
 
 def test_with_a_gpu_the_reason_is_not_that_there_is_none() -> None:

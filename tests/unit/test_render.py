@@ -36,7 +36,14 @@ def test_containers_run_as_the_installing_user_and_never_as_root() -> None:
 
 
 def test_no_variable_of_the_stack_can_be_shadowed_by_a_common_shell_variable() -> None:
-    folders = Folders(locks=Path("/l"), source=Path("/s"), weights=Path("/w"), secrets=Path("/k"))
+    folders = Folders(
+        locks=Path("/l"),
+        job=Path("/j"),
+        source=Path("/s"),
+        weights=Path("/w"),
+        secrets=Path("/k"),
+        ca_bundle=None,
+    )
     env = stack_env(settle(()).settings, a_profile(), a_host(), folders, {"gateway": "image:1"})
     assert all(name.startswith(("STACK_", "COMPOSE_")) for name in env)
     assert env["STACK_GATEWAY_IMAGE"] == "image:1"

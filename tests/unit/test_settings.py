@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.environment import read_layers
+from orchestrator.adapters.environment import read_layers, read_proxies
 from orchestrator.core.errors import BadConfiguration
 from orchestrator.core.settings import Layer, Settled, settle
 
@@ -83,6 +83,55 @@ def test_an_unusable_value_names_where_it_comes_from(
         settled(tmp_path)
     assert variable in refusal.value.why
     assert value in refusal.value.why
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_a_second"), [("20M", 20_000_000), ("500k", 500_000), ("1G", 10**9), ("7", 7)]
+)
+def test_a_rate_is_in_bytes_a_second(tmp_path: Path, text: str, bytes_a_second: int) -> None:
+    assert settled(tmp_path, {"limit_rate": text}).settings.limit_rate == bytes_a_second
+
+
+@pytest.mark.parametrize("text", ["20 MB", "0", "-1", "fast"])
+def test_a_rate_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadConfiguration, match="--limit-rate"):
+        settled(tmp_path, {"limit_rate": text})
+
+
+def test_hubs_are_those_of_the_one_file_unless_a_variable_names_a_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    monkeypatch.delenv("MODELSCOPE_ENDPOINT", raising=False)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "endpoints.env").write_text(
+        "# why\nHF_ENDPOINT=https://hub.example\nMODELSCOPE_ENDPOINT=https://ms.example/\n"
+    )
+    found = settled(tmp_path)
+    assert found.settings.hf_endpoint == "https://hub.example"
+    assert found.settings.modelscope_endpoint == "https://ms.example"
+    assert found.origins["hf_endpoint"] == "configs/endpoints.env"
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
+    assert settled(tmp_path).settings.hf_endpoint == "https://mirror.example"
+    monkeypatch.setenv("ORCH_HF_ENDPOINT", "https://nearer.example")
+    found = settled(tmp_path)
+    assert found.settings.hf_endpoint == "https://nearer.example"
+    assert found.origins["hf_endpoint"] == "ORCH_HF_ENDPOINT"
+
+
+def test_proxies_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    assert read_proxies() == {}
+    monkeypatch.setenv("https_proxy", "http://a:1")
+    monkeypatch.setenv("ALL_PROXY", "http://b:2")
+    monkeypatch.setenv("NO_PROXY", "localhost,10.0.0.0/8")
+    assert read_proxies() == {
+        "http": "http://b:2",
+        "https": "http://a:1",
+        "no": "localhost,10.0.0.0/8",
+    }
 
 
 def test_two_services_cannot_share_a_port(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from downloader.publish import publish
-from downloader.sources import FolderSource, Source
+from downloader.publish import Means, publish
 from downloader.world import World
+from images.downloader.tests.support import QUICK, a_world
 from wire import Lock, LockedFile
+from wire.order import Folder, Order, Tuning
 
 IMAGES = Path(__file__).parents[2]
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -22,8 +23,8 @@ def source_dir(tmp_path: Path) -> Path:
     """Three small files, one of them empty, two of them in a folder."""
     folder = tmp_path / "source"
     (folder / "Q4").mkdir(parents=True)
-    (folder / "Q4" / "one.gguf").write_bytes(b"first shard " * 1000)
-    (folder / "Q4" / "two.gguf").write_bytes(b"second shard " * 1000)
+    (folder / "Q4" / "one.bin").write_bytes(b"first shard " * 1000)
+    (folder / "Q4" / "two.bin").write_bytes(b"second shard " * 1000)
     (folder / "empty.txt").write_bytes(b"")
     return folder
 
@@ -78,7 +79,7 @@ def said() -> list[str]:
 @pytest.fixture
 def world(said: list[str]) -> World:
     """A world without time, that remembers what was said."""
-    return World(monotonic=lambda: 0.0, sleep=lambda _: None, say=said.append, beat=lambda: None)
+    return a_world(say=said.append)
 
 
 @pytest.fixture
@@ -87,10 +88,12 @@ def run(lock: Lock, source_dir: Path, weights_dir: Path, world: World) -> Callab
 
     def publish_it(
         lock: Lock = lock,
-        source: Source | None = None,
+        source_dir: Path = source_dir,
         world: World = world,
+        tuning: Tuning = QUICK,
     ) -> None:
-        publish(lock, source or FolderSource(source_dir), weights_dir, world)
+        order = Order(lock=lock, sources=(Folder(),), tuning=tuning)
+        publish(order, Means(weights_dir=weights_dir, source_dir=source_dir), world)
 
     return publish_it
 
@@ -98,12 +101,12 @@ def run(lock: Lock, source_dir: Path, weights_dir: Path, world: World) -> Callab
 @pytest.fixture
 def environment(tmp_path: Path, source_dir: Path, weights_dir: Path, lock: Lock) -> dict[str, str]:
     """What the program is told, all of it in this test's own folders."""
-    lock_file = tmp_path / "lock.json"
-    lock_file.write_text(lock.model_dump_json())
+    order_file = tmp_path / "order.json"
+    order_file.write_text(Order(lock=lock, sources=(Folder(),), tuning=QUICK).model_dump_json())
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     return {
-        "LOCK_FILE": str(lock_file),
+        "ORDER_FILE": str(order_file),
         "SOURCE_DIR": str(source_dir),
         "WEIGHTS_DIR": str(weights_dir),
         "TMPDIR": str(scratch),
@@ -120,9 +123,9 @@ def program() -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Run `python -m downloader` to its end; `before` is a command that runs it."""
 
     def run(
-        environment: Mapping[str, str], *, before: tuple[str, ...] = ()
+        environment: Mapping[str, str], *arguments: str, before: tuple[str, ...] = ()
     ) -> "subprocess.CompletedProcess[str]":
-        command = [*before, sys.executable, "-m", "downloader"]
+        command = [*before, sys.executable, "-m", "downloader", *arguments]
         return subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
 
     return run

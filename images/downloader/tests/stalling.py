@@ -1,43 +1,38 @@
-"""The program, with a source that gives half of the first file, says "half", and waits for a line.
+"""The program, with a folder that gives half of the first file, says "half", and waits for a byte.
 
-A test runs it as a process of its own, to stop or kill it in the middle of a copy.
+A test runs it as a process of its own, to stop or kill it in the middle of a part.
 """
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from downloader.__main__ import main
-from downloader.sources import FolderSource, Reader
+from downloader.sources.base import Reader
+from downloader.sources.folder import FolderSource
 from wire import LockedFile
 
 
 class HalfThenWait:
-    def __init__(self, path: Path) -> None:
-        content = path.read_bytes()
+    def __init__(self, content: bytes) -> None:
         half = len(content) // 2
         self._pieces = [content[:half], content[half:]]
-        self._given = 0
 
     def readinto(self, buffer: memoryview, /) -> int:
-        if self._given == len(self._pieces):
-            return 0
-        if self._given == 1:
+        if len(self._pieces) == 1:
             sys.stdout.write("half\n")
             sys.stdout.flush()
-            sys.stdin.readline()
-        piece = self._pieces[self._given]
-        self._given += 1
+            os.read(0, 1)
+        piece = self._pieces.pop(0)
         buffer[: len(piece)] = piece
         return len(piece)
 
 
-class StallingSource(FolderSource):
-    @contextmanager
-    def open(self, file: LockedFile) -> Iterator[Reader]:
-        yield HalfThenWait(self.folder / file.path)
+@contextmanager
+def stalling(source: FolderSource, file: LockedFile, start: int, stop: int) -> Iterator[Reader]:
+    yield HalfThenWait((source.folder / file.path).read_bytes()[start:stop])
 
 
-sys.exit(main(os.environ, StallingSource))
+FolderSource.open = stalling  # type: ignore[method-assign, assignment]
+sys.exit(main([], os.environ))

@@ -12,13 +12,19 @@ from pathlib import Path
 import pytest
 
 from downloader.exclusive import CLAIM_NAME, exclusive
-from downloader.publish import publish
-from downloader.sources import FolderSource, Reader
+from downloader.sources.base import Reader
+from downloader.sources.folder import FolderSource
 from downloader.world import World
+from images.downloader.tests.support import TINY, a_world
 from wire import Lock, LockedFile, discrepancies, read_receipt, stat_files
 
 STALLING = Path(__file__).parent / "stalling.py"
-STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "fcntl.flock")
+STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.truncate", "fcntl.flock")
+
+
+ONE_STREAM = TINY.model_copy(update={"streams": 1})
+
+Run = Callable[..., None]
 
 
 def is_proven(lock: Lock, folder: Path) -> bool:
@@ -27,7 +33,10 @@ def is_proven(lock: Lock, folder: Path) -> bool:
 
 @pytest.fixture
 def halfway(environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    """A run that has copied half of the first file and waits for a line on its input."""
+    """A run of one stream that has half of the first file and waits for a byte on its input."""
+    order_file = Path(environment["ORDER_FILE"])
+    one_stream = order_file.read_text().replace('"streams":4', '"streams":1')
+    order_file.write_text(one_stream)
     with subprocess.Popen(
         [sys.executable, str(STALLING)],
         env=environment,
@@ -44,7 +53,7 @@ def halfway(environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
         run.kill()
 
 
-def test_a_kill_in_the_middle_of_a_copy_leaves_only_a_part_and_the_next_run_repairs(
+def test_a_kill_in_the_middle_of_a_part_leaves_only_parts_and_the_next_run_goes_on(
     halfway: "subprocess.Popen[str]",
     environment: dict[str, str],
     program: Callable[..., "subprocess.CompletedProcess[str]"],
@@ -53,29 +62,30 @@ def test_a_kill_in_the_middle_of_a_copy_leaves_only_a_part_and_the_next_run_repa
 ) -> None:
     halfway.kill()
     halfway.wait()
-    left = {path.name: path.stat().st_size for path in (published / "Q4").iterdir()}
+    left = {path.name for path in (published / "Q4").iterdir()}
 
     again = program(environment)
 
-    assert left == {"one.gguf.part": 6000}
+    assert left == {"one.bin.part", "one.bin.part.map", "two.bin.part", "two.bin.part.map"}
     assert again.returncode == 0, again.stderr
     assert is_proven(lock, published)
-    assert list(published.rglob("*.part")) == []
+    assert list(published.rglob("*.part*")) == []
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_stop_signal_ends_the_run_at_once_and_leaves_nothing_half(
+def test_a_stop_signal_ends_the_run_within_a_moment_and_keeps_the_parts(
     number: signal.Signals,
     exit_code: int,
     halfway: "subprocess.Popen[str]",
     published: Path,
 ) -> None:
     halfway.send_signal(number)
-    _, errors = halfway.communicate()
+    _, errors = halfway.communicate(timeout=10)
 
     assert halfway.returncode == exit_code
     assert errors.startswith(f"stopped by {number.name}")
-    assert list((published / "Q4").iterdir()) == []
+    assert (published / "Q4" / "one.bin.part.map").exists()
+    assert not (published / "Q4" / "one.bin").exists()
     assert read_receipt(published) is None
 
 
@@ -118,11 +128,8 @@ def test_a_waiting_run_counts_as_alive(tmp_path: Path, world: World, said: list[
         if next(looks, None) is None:
             raise TimeoutError
 
-    waiting = World(
-        monotonic=lambda: 0.0,
-        sleep=give_up_after_three_looks,
-        say=said.append,
-        beat=lambda: beats.append(None),
+    waiting = a_world(
+        sleep=give_up_after_three_looks, say=said.append, beat=lambda: beats.append(None)
     )
     second = exclusive(tmp_path, waiting)
 
@@ -147,17 +154,7 @@ class Slow:
         return len(piece)
 
 
-class SteppedSource(FolderSource):
-    step: Callable[[], None]
-
-    @contextmanager
-    def open(self, file: LockedFile) -> Iterator[Reader]:
-        yield Slow((self.folder / file.path).read_bytes(), type(self).step)
-
-
-def killed_at(
-    last_step: int, lock: Lock, source_dir: Path, weights_dir: Path, world: World
-) -> bool:
+def killed_at(last_step: int, run: Run, weights_dir: Path) -> bool:
     """Publish in a child that is killed at its n-th step on the disk; False if it ended before."""
     child = os.fork()
     if child:
@@ -175,12 +172,20 @@ def killed_at(
                 os.kill(os.getpid(), signal.SIGKILL)
 
         def on_event(event: str, arguments: tuple[object, ...]) -> None:
-            if event in STEPS and (event == "fcntl.flock" or str(weights_dir) in str(arguments)):
+            if event in STEPS and (
+                event in {"fcntl.flock", "os.truncate"} or str(weights_dir) in str(arguments)
+            ):
                 step()
 
-        SteppedSource.step = staticmethod(step)
+        @contextmanager
+        def stepped(
+            source: FolderSource, file: LockedFile, start: int, stop: int
+        ) -> Iterator[Reader]:
+            yield Slow((source.folder / file.path).read_bytes()[start:stop], step)
+
+        FolderSource.open = stepped  # type: ignore[method-assign, assignment]
         sys.addaudithook(on_event)
-        publish(lock, SteppedSource(source_dir), weights_dir, world)
+        run(tuning=ONE_STREAM)
         os._exit(0)
     finally:
         os._exit(99)
@@ -192,7 +197,7 @@ def nothing_yet(_source_dir: Path, _published: Path) -> None:
 
 def one_right_and_one_wrong(source_dir: Path, published: Path) -> None:
     shutil.copytree(source_dir, published)
-    (published / "Q4" / "two.gguf").write_bytes(b"wrong")
+    (published / "Q4" / "two.bin").write_bytes(b"wrong")
 
 
 @pytest.mark.parametrize("start", [nothing_yet, one_right_and_one_wrong])
@@ -201,7 +206,7 @@ def test_killed_at_any_step_no_final_name_lies_and_the_next_run_repairs(
     lock: Lock,
     source_dir: Path,
     published: Path,
-    world: World,
+    run: Run,
 ) -> None:
     weights_dir = published.parents[1]
     for step in range(1, 1000):
@@ -210,10 +215,10 @@ def test_killed_at_any_step_no_final_name_lies_and_the_next_run_repairs(
         start(source_dir, published)
         wrong_before = {
             path: path.read_bytes()
-            for path in published.rglob("*.gguf")
+            for path in published.rglob("*.bin")
             if path.read_bytes() != (source_dir / path.relative_to(published)).read_bytes()
         }
-        if not killed_at(step, lock, source_dir, weights_dir, world):
+        if not killed_at(step, run, weights_dir):
             break
         for file in lock.files:
             final = published / file.path
@@ -222,10 +227,10 @@ def test_killed_at_any_step_no_final_name_lies_and_the_next_run_repairs(
                 assert final.read_bytes() in (right, wrong_before.get(final))
         assert read_receipt(published) is None or is_proven(lock, published)
 
-        publish(lock, FolderSource(source_dir), weights_dir, world)
+        run(tuning=ONE_STREAM)
 
         assert is_proven(lock, published)
-        assert list(weights_dir.rglob("*.part")) == []
+        assert list(weights_dir.rglob("*.part*")) == []
         for file in lock.files:
             assert (published / file.path).read_bytes() == (source_dir / file.path).read_bytes()
     assert step > 20

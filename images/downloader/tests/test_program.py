@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from images.downloader.tests.support import QUICK
 from wire import Lock, discrepancies, read_receipt, stat_files
+from wire.order import Folder, Order
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -24,13 +26,19 @@ def as_no_root() -> tuple[str, ...]:
     return ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
 
 
+def order_of(lock: Lock, folder: Path) -> Path:
+    order_file = folder / "the-order.json"
+    order_file.write_text(Order(lock=lock, sources=(Folder(),), tuning=QUICK).model_dump_json())
+    return order_file
+
+
 def test_the_real_model_is_published_from_its_lock_and_proven_at_once_the_second_time(
-    environment: dict[str, str], program: Program, weights_dir: Path
+    environment: dict[str, str], program: Program, weights_dir: Path, tmp_path: Path
 ) -> None:
     lock_file = REPOSITORY / "configs" / "locks" / "demo.json"
     lock = Lock.model_validate_json(lock_file.read_bytes())
     environment |= {
-        "LOCK_FILE": str(lock_file),
+        "ORDER_FILE": str(order_of(lock, tmp_path)),
         "SOURCE_DIR": str(REPOSITORY / "tests" / "fixtures" / "tinyseek"),
     }
 
@@ -47,7 +55,7 @@ def test_the_real_model_is_published_from_its_lock_and_proven_at_once_the_second
 def test_a_flipped_byte_ends_with_6_the_file_both_hashes_and_the_next_step(
     environment: dict[str, str], program: Program, source_dir: Path, lock: Lock
 ) -> None:
-    shard = source_dir / "Q4" / "one.gguf"
+    shard = source_dir / "Q4" / "one.bin"
     shard.write_bytes(b"F" + shard.read_bytes()[1:])
     sha256sum = subprocess.run(
         ["sha256sum", str(shard)], check=True, capture_output=True, text=True
@@ -58,7 +66,9 @@ def test_a_flipped_byte_ends_with_6_the_file_both_hashes_and_the_next_step(
     assert run.returncode == 6
     what, why, next_step = run.stderr.splitlines()
     assert what == "error: 1 of 3 files are not what the lock asks for"
-    assert why == f"why: Q4/one.gguf: expected sha256 {lock.files[0].sha256}, found {sha256sum}"
+    assert why.startswith(
+        f"why: Q4/one.bin: expected sha256 {lock.files[0].sha256}, found {sha256sum};"
+    )
     assert next_step.startswith("next: ")
 
 
@@ -70,19 +80,19 @@ def test_a_missing_source_ends_with_5_and_names_it(
     run = program(environment)
 
     assert run.returncode == 5
-    assert f"{source_dir}/Q4/one.gguf" in run.stderr
+    assert f"{source_dir}/Q4/one.bin" in run.stderr
     assert "No such file or directory" in run.stderr
 
 
 def test_an_unreadable_source_file_ends_with_5_and_the_systems_words(
     environment: dict[str, str], program: Program, source_dir: Path, as_no_root: tuple[str, ...]
 ) -> None:
-    (source_dir / "Q4" / "one.gguf").chmod(0)
+    (source_dir / "Q4" / "one.bin").chmod(0)
 
     run = program(environment, before=as_no_root)
 
     assert run.returncode == 5
-    assert f"can't read {source_dir}/Q4/one.gguf" in run.stderr
+    assert f"{source_dir}/Q4/one.bin" in run.stderr
     assert "Permission denied" in run.stderr
 
 
@@ -134,10 +144,11 @@ def test_a_file_system_that_refuses_a_write_ends_with_5_and_the_systems_words(
 
     assert run.returncode == 5
     assert "File too large" in run.stderr
-    assert list(weights_dir.rglob("*.part")) == []
+    assert list(weights_dir.rglob("receipt.json")) == []
+    assert list(weights_dir.rglob("*.bin")) == []
 
 
-@pytest.mark.parametrize("name", ["LOCK_FILE", "SOURCE_DIR", "WEIGHTS_DIR"])
+@pytest.mark.parametrize("name", ["ORDER_FILE", "SOURCE_DIR", "WEIGHTS_DIR"])
 @pytest.mark.parametrize("value", [None, ""])
 def test_a_setting_that_is_missing_or_empty_ends_with_2_and_is_named(
     environment: dict[str, str], program: Program, name: str, value: str | None
@@ -149,13 +160,13 @@ def test_a_setting_that_is_missing_or_empty_ends_with_2_and_is_named(
     run = program(environment)
 
     assert run.returncode == 2
-    assert f"why: {name} is not set or empty\n" in run.stderr
+    assert f"why: {name} is not set or empty" in run.stderr
 
 
-def test_a_lock_that_is_not_there_ends_with_2(
+def test_an_order_that_is_not_there_ends_with_2(
     environment: dict[str, str], program: Program
 ) -> None:
-    environment["LOCK_FILE"] += ".not"
+    environment["ORDER_FILE"] += ".not"
 
     run = program(environment)
 
@@ -163,25 +174,25 @@ def test_a_lock_that_is_not_there_ends_with_2(
     assert "No such file or directory" in run.stderr
 
 
-def test_a_lock_that_is_no_lock_ends_with_2_and_every_reason(
+def test_an_order_that_is_no_order_ends_with_2_and_every_reason(
     environment: dict[str, str], program: Program
 ) -> None:
-    Path(environment["LOCK_FILE"]).write_text('{"repo": "model", "files": []}')
+    Path(environment["ORDER_FILE"]).write_text('{"lock": {"repo": "model", "files": []}}')
 
     run = program(environment)
 
     assert run.returncode == 2
-    assert {"repo", "revision", "files"} == {
+    assert {"lock.repo", "lock.revision", "lock.files", "sources"} == {
         line.split(":")[1].strip() for line in run.stderr.splitlines() if line.startswith("why: ")
     }
 
 
 @pytest.mark.parametrize("path", ["../escaped.gguf", "/tmp/escaped.gguf", "Q4/../../escaped.gguf"])
 def test_a_lock_that_leads_out_of_the_folder_is_refused_and_writes_nothing(
-    environment: dict[str, str], program: Program, weights_dir: Path, lock: Lock, path: str
+    environment: dict[str, str], program: Program, weights_dir: Path, path: str
 ) -> None:
-    text = lock.model_dump_json().replace("Q4/one.gguf", path)
-    Path(environment["LOCK_FILE"]).write_text(text)
+    text = Path(environment["ORDER_FILE"]).read_text().replace("Q4/one.bin", path)
+    Path(environment["ORDER_FILE"]).write_text(text)
 
     run = program(environment)
 

@@ -23,6 +23,13 @@ def exclusive(folder: Path, world: World) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def claimed_now(claim_file: Path) -> Iterator[bool]:
+    """Whether nobody else is at work there; if so nobody will be until this ends."""
+    with claim_file.open("ab") as claim:
+        yield _claimed(claim.fileno())
+
+
 def _claimed(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

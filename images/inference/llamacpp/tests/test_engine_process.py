@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -21,6 +22,23 @@ HERE = Path(__file__).parent
 IMAGES = HERE.parents[2]
 SHARDS = ("Q4/model-00001-of-00002.gguf", "Q4/model-00002-of-00002.gguf")
 KEY = "sk-of-the-engine"
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def a_gguf(values: dict[str, str]) -> bytes:
+    """A header without tensors, as the format's description says. 8: a value is text."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, len(values))
+    for key, value in values.items():
+        head += struct.pack("<Q", len(key)) + key.encode()
+        head += struct.pack("<IQ", 8, len(value)) + value.encode()
+    return head
+
+
+FIRST_SHARDS = {
+    "with a template": a_gguf({"tokenizer.chat_template": TEMPLATE}),
+    "without one": a_gguf({"general.architecture": "llama"}),
+    "no GGUF": b"shard 0",
+}
 
 
 @dataclass
@@ -64,10 +82,13 @@ class Container:
 
 @pytest.fixture
 def container(tmp_path: Path) -> Container:
+    return a_container(tmp_path, "with a template")
+
+
+def a_container(tmp_path: Path, first_shard: str) -> Container:
     files = []
     lock_files = []
-    for number, path in enumerate(SHARDS):
-        content = f"shard {number}".encode()
+    for path, content in zip(SHARDS, (FIRST_SHARDS[first_shard], b"shard 1"), strict=True):
         lock_files.append(
             LockedFile(
                 path=path, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest()
@@ -181,6 +202,7 @@ def test_every_shard_that_is_not_as_proven_is_named(container: Container) -> Non
         ("SLOTS", "0", "SLOTS: Input should be greater than 0"),
         ("CONTEXT_TOKENS", "many", "CONTEXT_TOKENS: Input should be a valid integer"),
         ("API_KEY_FILE", "/nowhere/key", "the API key file /nowhere/key can't be used"),
+        ("SYSTEM_MESSAGE", "ring \a bell", "SYSTEM_MESSAGE: Value error, it may hold printable"),
         ("LOCK_FILE", "/nowhere/lock.json", "can't read the lock /nowhere/lock.json"),
     ],
 )
@@ -242,6 +264,44 @@ def test_the_engine_keeps_to_its_memory_and_its_stream_holds_nothing_but_events(
     assert told["fit_params"] is False
     assert told["cache_ram_mib"] == 0
     assert told["sse_ping_interval"] == -1
+
+
+def test_without_a_system_message_the_engine_uses_the_models_own_template(
+    container: Container,
+) -> None:
+    container.environment["SYSTEM_MESSAGE"] = ""
+    with started(container, "serves", "serving"):
+        told = json.loads(container.parameters.read_text())
+    assert "chat_template" not in told
+
+
+def test_a_system_message_goes_in_front_where_a_request_has_none(container: Container) -> None:
+    container.environment["SYSTEM_MESSAGE"] = 'Say "ok" \\ or\nnothing %} 你好'
+    with started(container, "serves", "serving"):
+        told = json.loads(container.parameters.read_text())
+    prelude, _, own = told["chat_template"].rpartition("{%- endif -%}\n")
+    assert own == TEMPLATE
+    as_jinja = r'''"Say \"ok\" \\ or\nnothing %} 你好"'''
+    assert f"[{{'role': 'system', 'content': {as_jinja}}}] + messages" in prelude
+
+
+@pytest.mark.parametrize(
+    ("first_shard", "why"),
+    [
+        ("without one", "it holds no chat template"),
+        ("no GGUF", "it starts with b'shar', not with GGUF"),
+    ],
+)
+def test_a_system_message_that_has_no_place_to_go_is_refused(
+    tmp_path: Path, first_shard: str, why: str
+) -> None:
+    container = a_container(tmp_path, first_shard)
+    container.environment["SYSTEM_MESSAGE"] = "Answer briefly."
+    code, words = container.run()
+    assert code == 2
+    assert why in words
+    assert "next step: take the system message out of the profile" in words
+    assert not container.parameters.exists()
 
 
 # --- ends ---

@@ -42,13 +42,26 @@ def _distinct(files: tuple[LockedFile, ...]) -> tuple[LockedFile, ...]:
 
 
 class Lock(BaseModel):
-    """Every weight file of one model revision, pinned by content. One JSON file each in `configs/locks`."""
+    """Every weight file of one model revision, pinned by content. One JSON file each in `configs/locks`.
+
+    `locked_at` and `locked_from`: when it was made, and who published the hashes. For the reader only.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     repo: Repo
     revision: Revision
     files: Annotated[tuple[LockedFile, ...], Field(min_length=1), AfterValidator(_distinct)]
+    locked_at: str | None = None
+    locked_from: str | None = None
+
+    def pins_the_same(self, other: "Lock") -> bool:
+        """Do both ask for the same bytes under the same names?"""
+        return (self.repo, self.revision, set(self.files)) == (
+            other.repo,
+            other.revision,
+            set(other.files),
+        )
 
     @property
     def folder(self) -> str:

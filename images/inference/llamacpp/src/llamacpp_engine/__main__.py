@@ -10,7 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from llamacpp_engine.launch import serve
-from llamacpp_engine.settings import ConfigurationInvalid, read_key, read_lock, read_settings
+from llamacpp_engine.settings import (
+    ConfigurationInvalid,
+    read_chat_template,
+    read_key,
+    read_lock,
+    read_settings,
+)
 from llamacpp_engine.supervise import hold_signals, listens, supervise
 from wire import Discrepancy, discrepancies, read_receipt, stat_files
 
@@ -30,8 +36,14 @@ def main(environment: Mapping[str, str]) -> int:
     if doubts := tuple(discrepancies(lock, read_receipt(folder), stat_files(folder, lock))):
         _refuse(folder, doubts)
         return 6
+    model = folder / settings.model_file
+    try:
+        chat_template = read_chat_template(settings, model)
+    except ConfigurationInvalid as error:
+        _explain(error.what, error.why, error.next_step)
+        return 2
     return supervise(
-        partial(serve, settings, folder / settings.model_file, key),
+        partial(serve, settings, model, key, chat_template),
         partial(listens, settings.listen_port),
         look_every_s=LOOK_EVERY_S,
     )

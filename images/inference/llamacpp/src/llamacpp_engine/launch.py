@@ -11,13 +11,15 @@ from pydantic import SecretStr
 from llamacpp_engine.settings import Settings
 
 
-def serve(settings: Settings, model: Path, key: SecretStr) -> int:
+def serve(settings: Settings, model: Path, key: SecretStr, chat_template: str | None) -> int:
     """Serves `model` until a signal ends the process. Returns only when loading failed."""
     # Only here: the import alone takes memory, and no unproven file may come near the engine.
     import xllamacpp  # noqa: PLC0415
 
     params = xllamacpp.CommonParams()
     configure(params, settings, model, key)
+    if chat_template is not None:
+        params.chat_template = chat_template
     try:
         server = xllamacpp.Server(params)
     except (RuntimeError, ValueError) as error:

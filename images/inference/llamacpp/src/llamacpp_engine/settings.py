@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from llamacpp_engine import DEFAULT_PORT
+from llamacpp_engine.template import with_system_message
 from wire import Lock
+from wire.gguf import NotGguf, read_header
 
 
 class ConfigurationInvalid(Exception):
@@ -19,8 +22,18 @@ class ConfigurationInvalid(Exception):
         self.next_step = next_step
 
 
+def _printable(text: str) -> str:
+    if not text.replace("\n", "").replace("\t", "").isprintable():
+        message = "it may hold printable characters, line breaks and tabs only"
+        raise ValueError(message)
+    return text
+
+
 class Settings(BaseModel):
-    """Field names are the names of the environment variables, in lower case."""
+    """Field names are the names of the environment variables, in lower case.
+
+    `system_message`: what the model is told first when a request has no system message. Or empty.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
@@ -33,6 +46,7 @@ class Settings(BaseModel):
     slots: int = Field(gt=0)
     threads: int = Field(ge=0)
     listen_port: int = Field(default=DEFAULT_PORT, gt=0, le=65535)
+    system_message: Annotated[str, AfterValidator(_printable)] = ""
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
@@ -86,6 +100,28 @@ def read_key(settings: Settings) -> SecretStr:
     if not key:
         raise _unusable_key(path, "it is empty")
     return SecretStr(key)
+
+
+def read_chat_template(settings: Settings, model: Path) -> str | None:
+    """With the default system message in front. None: there is none, the engine uses the model's."""
+    if not settings.system_message:
+        return None
+    try:
+        with model.open("rb") as file:
+            template = read_header(file).chat_template
+    except (OSError, NotGguf) as error:
+        raise _no_template(model, str(error)) from error
+    if template is None:
+        raise _no_template(model, "it holds no chat template")
+    return with_system_message(template, settings.system_message)
+
+
+def _no_template(model: Path, why: str) -> ConfigurationInvalid:
+    return ConfigurationInvalid(
+        f"SYSTEM_MESSAGE can't be put before the chat template of {model}",
+        why=(why,),
+        next_step="take the system message out of the profile",
+    )
 
 
 def _unusable_key(path: Path, why: str) -> ConfigurationInvalid:

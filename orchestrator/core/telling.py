@@ -1,0 +1,72 @@
+"""The weights job's progress in words."""
+
+from wire.order import FileProgress, Phase, Progress
+
+SHOWN_FILES = 12
+ACTIVE = frozenset({Phase.FETCHING, Phase.VERIFYING, Phase.REPAIRING, Phase.CHECKING})
+
+
+def in_one_line(progress: Progress) -> str:
+    """`fetching 12.3 of 404.4 GB (3.0 %), 112.0 MB/s, 58 min left, from huggingface`."""
+    percent = _percent(progress.done_bytes, progress.total_bytes)
+    amount = f"{_gb(progress.done_bytes)} of {_gb(progress.total_bytes)} GB"
+    said = [f"{progress.phase.value} {amount} ({percent})"]
+    if progress.phase in ACTIVE and progress.rate > 0:
+        said.append(f"{progress.rate / 1e6:.1f} MB/s")
+    if progress.phase in ACTIVE and progress.eta_s is not None:
+        said.append(f"{duration(progress.eta_s)} left")
+    if progress.source:
+        said.append(f"from {progress.source}")
+    return ", ".join(said) + (f"; {progress.note}" if progress.note else "")
+
+
+def stage(progress: Progress) -> str:
+    """What changes seldom: the phase, and why it is in it. For the journal and for heartbeats."""
+    return progress.phase.value + (f": {progress.note}" if progress.note else "")
+
+
+def file_rows(progress: Progress) -> list[tuple[str, str, str]]:
+    """Name, bytes, state of each file; of many, those under way and how many the others are."""
+    files = list(progress.files)
+    if len(files) > SHOWN_FILES:
+        files = [file for file in files if file.have_bytes > 0 and not file.verified]
+        files = files[: SHOWN_FILES - 1]
+    rows = [_row(file) for file in files]
+    if more := len(progress.files) - len(files):
+        verified = sum(file.verified for file in progress.files)
+        rows.append((f"and {more} more", f"{verified} of {len(progress.files)}", "verified"))
+    return rows
+
+
+def _row(file: FileProgress) -> tuple[str, str, str]:
+    name = file.path.rsplit("/", 1)[-1]
+    amount = f"{_gb(file.have_bytes)} of {_gb(file.size_bytes)} GB"
+    return name, amount, _state(file)
+
+
+def _state(file: FileProgress) -> str:
+    if file.verified:
+        return "verified"
+    if file.have_bytes >= file.size_bytes:
+        return "complete, not verified yet"
+    return _percent(file.have_bytes, file.size_bytes) if file.have_bytes else "waiting"
+
+
+def duration(span_s: float) -> str:
+    minutes, seconds = divmod(max(0, round(span_s)), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes else f"{seconds} s"
+
+
+def _percent(done: int, total: int) -> str:
+    # Rounded down: 100 % is said of what is complete, and of nothing else.
+    return f"{1000 * done // total / 10:.1f} %" if total else "100.0 %"
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f}" if count >= 10**10 else f"{count / 1e9:.2f}"

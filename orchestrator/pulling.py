@@ -1,0 +1,258 @@
+"""The commands about weights alone: fetch them, prove them, see them, remove them."""
+
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.adapters import files, shelf
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.adapters.stack import ComposeStack
+from orchestrator.commands import (
+    JOB_GOES_ON,
+    Session,
+    Typed,
+    carry_out,
+    print_json,
+    stack_of,
+    tell_job_goes_on,
+)
+from orchestrator.console import Console
+from orchestrator.core.errors import (
+    INTERRUPTED_EXIT_CODE,
+    AlreadyRunning,
+    BadConfiguration,
+    VerificationFailed,
+)
+from orchestrator.core.events import Event, GateChecked, as_record
+from orchestrator.core.gates import Verdict
+from orchestrator.core.locking import lock_diff
+from orchestrator.core.plan import RunJob, weights_step
+from orchestrator.core.shelf import Revision, as_row, find, refuse_removal
+from orchestrator.execute import watch
+from orchestrator.prepare import (
+    Need,
+    Place,
+    Prepared,
+    chosen_profile,
+    prepare_pull,
+    settings_without_profile,
+)
+from wire import Lock, discrepancies, read_receipt, stat_files
+
+VERBS = {Need.CHECK: "--full", Need.REPAIR: "--repair"}
+
+
+def pull(typed: Typed, *, detach: bool, update_lock: bool) -> int:
+    """Fetch, or attach to a fetch under way, also where another terminal already watches it."""
+    try:
+        return _pull(typed, detach=detach, update_lock=update_lock)
+    except AlreadyRunning:
+        if update_lock or not _watched(typed, detach=detach):
+            raise
+    return 0
+
+
+def _watched(typed: Typed, *, detach: bool) -> bool:
+    """Show the job that another run looks after, until its end. False: that is not what it does."""
+    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    lookout = EngineLookout(settings.project)
+    order = files.read_order(place.order_file)
+    if order is None or not lookout.is_running("weights"):
+        return False
+    if settings.profile is not None:
+        wanted = files.find_lock(place.configs, chosen_profile(layers, place))
+        if wanted is None or not wanted.pins_the_same(order.lock):
+            return False
+    lookout.watch_weights(place.weights, order.lock)
+    step = weights_step(settings, order.lock)
+    with Console(verbose=typed.verbose) as console:
+        console.note("another run looks after this download; here it is only shown")
+        for event in () if detach else watch(step, lookout, SystemClock()):
+            console.show(event)
+            if typed.as_json:
+                print_json(as_record(event))
+    return True
+
+
+def _pull(typed: Typed, *, detach: bool, update_lock: bool) -> int:
+    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    place.state.mkdir(parents=True, exist_ok=True)
+    with files.run_lock(place.state, "pull"), Console(verbose=typed.verbose) as console:
+        lookout = EngineLookout(settings.project)
+        prepared = prepare_pull(layers, place, lookout, Need.RENEW if update_lock else Need.FETCH)
+        _tell_lock(console, prepared, place)
+        session = Session(
+            command="pull", typed=typed, place=place, lookout=lookout, console=console
+        )
+        try:
+            with closing(carry_out(prepared, session)) as events:
+                for event in events:
+                    if detach and _is_under_way(event):
+                        console.note(JOB_GOES_ON)
+                        return 0
+        except KeyboardInterrupt:
+            tell_job_goes_on(console, lookout)
+            return INTERRUPTED_EXIT_CODE
+    _tell_pulled(typed, prepared, place)
+    return 0
+
+
+def stop(typed: Typed) -> int:
+    """End the running job. What it has is kept, and the next `pull` goes on from there."""
+    _, settings, place = settings_without_profile(typed.root, typed.flags)
+    if not EngineLookout(settings.project).is_running("weights"):
+        print("No download is running.")
+        return 0
+    stack_of(place, settings).stop("weights")
+    print("Stopped. What was fetched is kept: python3 -m orchestrator pull goes on from there.")
+    return 0
+
+
+def _tell_lock(console: Console, prepared: Prepared, place: Place) -> None:
+    path = place.configs / "locks" / prepared.profile.lock_name
+    if prepared.earlier is None:
+        lock = prepared.lock
+        console.note(
+            f"new lock {path}: {lock.repo}@{lock.revision[:12]}, {len(lock.files)} files, "
+            f"{lock.total_bytes} bytes, from {lock.locked_from}"
+        )
+    elif prepared.lock != prepared.earlier:
+        console.note(f"{path} changes:\n{lock_diff(prepared.earlier, prepared.lock)}")
+
+
+def _is_under_way(event: Event) -> bool:
+    return (
+        isinstance(event, GateChecked)
+        and event.step == "weights"
+        and event.result.verdict is Verdict.WAIT
+    )
+
+
+def _tell_pulled(typed: Typed, prepared: Prepared, place: Place) -> None:
+    lock, folder = prepared.lock, place.weights / prepared.lock.folder
+    if typed.as_json:
+        record = {"folder": str(folder), "files": len(lock.files), "bytes": lock.total_bytes}
+        print_json({"event": "Pulled", "profile": prepared.profile.name} | record)
+        return
+    print(f"Proven: {len(lock.files)} files, {lock.total_bytes / 1e9:.2f} GB in {folder}.")
+    print(f"Next: python3 -m orchestrator up --profile {prepared.profile.name}")
+
+
+def verify_quick(typed: Typed) -> int:
+    """Compare what the file system says with the receipt: milliseconds, and no byte is read."""
+    layers, _, place = settings_without_profile(typed.root, typed.flags)
+    profile = chosen_profile(layers, place)
+    lock = files.find_lock(place.configs, profile)
+    if lock is None:
+        raise BadConfiguration(
+            f"{profile.name} has no lock yet",
+            why="nothing says what its weights must be",
+            next_step=f"python3 -m orchestrator pull --profile {profile.name}",
+        )
+    folder = place.weights / lock.folder
+    found = tuple(map(str, discrepancies(lock, read_receipt(folder), stat_files(folder, lock))))
+    if typed.as_json:
+        print_json({"profile": profile.name, "folder": str(folder), "unproven": found})
+    if found:
+        raise VerificationFailed(
+            f"the weights of {profile.name} are not proven",
+            why="; ".join(found),
+            next_step=f"python3 -m orchestrator verify --repair --profile {profile.name}",
+        )
+    if not typed.as_json:
+        print(f"{profile.name}: {len(lock.files)} files are as they were when they were proven.")
+    return 0
+
+
+def verify_by_job(typed: Typed, need: Need) -> int:
+    """Have the job read every byte. Its words and its exit code are the answer."""
+    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    place.state.mkdir(parents=True, exist_ok=True)
+    with files.run_lock(place.state, "verify"), Console(verbose=typed.verbose) as console:
+        lookout = EngineLookout(settings.project)
+        if lookout.is_running("weights"):
+            raise AlreadyRunning(
+                "the weights job is at work",
+                why="two at once would be in each other's way",
+                next_step="wait for it (python3 -m orchestrator status), or pull --stop",
+            )
+        prepared = prepare_pull(layers, place, lookout, need)
+        images = tuple(s for s in prepared.plan.steps if not isinstance(s.action, RunJob))
+        prepared = replace(prepared, plan=replace(prepared.plan, steps=images))
+        session = Session(
+            command="verify", typed=typed, place=place, lookout=lookout, console=console
+        )
+        for _ in carry_out(prepared, session):
+            pass  # it tells by itself
+        stack = ComposeStack(place.root, prepared.env_file, settings.project)
+        code = stack.run_job("weights", "verify", VERBS[need])
+        if code:
+            ended = {"what": "the job found fault", "why": f"exit {code}", "next_step": "see above"}
+            journal = files.JournalFile(place.state / "journal.jsonl")
+            journal.append({"event": "RunEnded", "exit_code": code} | ended)
+    return code
+
+
+def list_weights(typed: Typed) -> int:
+    _, settings, place = settings_without_profile(typed.root, typed.flags)
+    locks = _locks(place)
+    revisions = _revisions(place, settings.project, locks)
+    if typed.as_json:
+        print_json({"folder": str(place.weights), "revisions": [_record(r) for r in revisions]})
+        return 0
+    rows = [as_row(revision, locks) for revision in revisions]
+    if not rows:
+        print(f"{place.weights} holds no weights.")
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        print("  ".join(cells) + f"  {row[3]}")
+    return 0
+
+
+def remove_weights(typed: Typed, name: str, *, agreed: bool) -> int:
+    _, settings, place = settings_without_profile(typed.root, typed.flags)
+    place.state.mkdir(parents=True, exist_ok=True)
+    with files.run_lock(place.state, "weights remove"):
+        revision = find(name, _revisions(place, settings.project, _locks(place)))
+        refuse_removal(revision, agreed=agreed)
+        shelf.remove(revision, place.weights)
+    print(f"Removed: {revision.folder}, {revision.disk_bytes / 1e9:.2f} GB.")
+    return 0
+
+
+def _locks(place: Place) -> dict[str, Lock]:
+    found = {}
+    for name in files.known_profiles(place.configs):
+        with suppress(BadConfiguration):  # a profile that can't be read is no reason not to look
+            lock = files.find_lock(place.configs, files.read_profile(place.configs, name))
+            if lock is not None:
+                found[name] = lock
+    return found
+
+
+def _revisions(place: Place, project: str, locks: dict[str, Lock]) -> tuple[Revision, ...]:
+    """The folders, each with what has it open now: the engine, or a job at work."""
+    services = EngineLookout(project).services()
+    users: dict[str, list[str]] = {}
+    for service in ("inference", "weights"):
+        seen, _, profile = services.get(service, (None, "", ""))
+        if seen is None or seen.status not in {"running", "restarting"} or profile not in locks:
+            continue
+        users.setdefault(locks[profile].folder, []).append(service)
+    return tuple(
+        replace(revision, users=tuple(users.get(revision.folder, ())))
+        for revision in shelf.read_revisions(place.weights)
+    )
+
+
+def _record(revision: Revision) -> dict[str, Any]:
+    receipt = revision.receipt
+    return {
+        "name": revision.folder,
+        "disk_bytes": revision.disk_bytes,
+        "unfinished_bytes": revision.part_bytes,
+        "proven_files": [] if receipt is None else [file.path for file in receipt.files],
+        "in_use_by": list(revision.users),
+    }
