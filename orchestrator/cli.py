@@ -88,6 +88,8 @@ def _verify(typed: Typed, arguments: argparse.Namespace) -> int:
 def _weights(typed: Typed, arguments: argparse.Namespace) -> int:
     if arguments.verb == "list":
         return pulling.list_weights(typed)
+    if arguments.verb == "clean":
+        return pulling.clean_weights(typed, agreed=arguments.yes)
     return pulling.remove_weights(typed, arguments.name, agreed=arguments.yes)
 
 
@@ -150,7 +152,7 @@ def _add_pull(pull: argparse.ArgumentParser) -> None:
 
 def _add_weights(add: Callable[..., argparse.ArgumentParser]) -> None:
     weights = add("weights", "what the weights folder holds")
-    weights.add_argument("verb", choices=["list", "remove"])
+    weights.add_argument("verb", choices=["list", "remove", "clean"])
     weights.add_argument("name", nargs="?", help="what to remove, as `weights list` calls it")
     weights.add_argument("--yes", action="store_true", help="do remove it")
 

@@ -89,6 +89,8 @@ def carry_out(prepared: Prepared, session: Session) -> Generator[Event, None, No
             for event in events:
                 console.show(event)
                 journal.record(event)
+                if isinstance(event, StepKept | StepPassed) and event.step == "weights":
+                    _settle_lock(prepared, place)
                 if session.typed.as_json:
                     print_json(as_record(event))
                 yield event
@@ -113,8 +115,8 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
     files.give_folder(place.weights, prepared.owner)
     files.give_folder(place.no_source, prepared.owner)
     files.give_folder(place.job, prepared.owner)
-    if prepared.lock != prepared.earlier:
-        files.write_lock(place.configs, prepared.profile, prepared.lock)
+    if prepared.earlier is None:
+        _settle_lock(prepared, place)
     if prepared.order is not None:
         files.write_order(place.order_file, prepared.order, prepared.owner)
     files.write_env_file(prepared.env_file, render.as_env_file(prepared.plan.env))
@@ -129,6 +131,15 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
         lookout=lookout,
         clock=SystemClock(),
     )
+
+
+def _settle_lock(prepared: Prepared, place: Place) -> None:
+    """Put the lock on disk: a first one at once, another in its place only once all is proven.
+
+    The serving engine checks its weights against the lock on disk whenever it starts.
+    """
+    if prepared.lock != prepared.earlier:
+        files.write_lock(place.configs, prepared.profile, prepared.lock)
 
 
 def _outcome(error: BaseException) -> dict[str, Any]:

@@ -118,7 +118,8 @@ def _tell_lock(console: Console, prepared: Prepared, place: Place) -> None:
             f"{lock.total_bytes} bytes, from {lock.locked_from}"
         )
     elif prepared.lock != prepared.earlier:
-        console.note(f"{path} changes:\n{lock_diff(prepared.earlier, prepared.lock)}")
+        changes = lock_diff(prepared.earlier, prepared.lock)
+        console.note(f"{path} changes, once all of it is here and proven:\n{changes}")
 
 
 def _is_under_way(event: Event) -> bool:
@@ -220,6 +221,23 @@ def remove_weights(typed: Typed, name: str, *, agreed: bool) -> int:
         shelf.remove(revision, place.weights)
     print(f"Removed: {revision.folder}, {revision.disk_bytes / 1e9:.2f} GB.")
     return 0
+
+
+def clean_weights(typed: Typed, *, agreed: bool) -> int:
+    """Remove what downloads left unfinished, except the last one's: it goes on from there."""
+    _, settings, place = settings_without_profile(typed.root, typed.flags)
+    found = [r for r in shelf.read_revisions(place.weights) if r.part_bytes]
+    if not found:
+        print("Nothing is unfinished.")
+        return 0
+    if not agreed:
+        raise BadConfiguration(
+            "nothing was removed",
+            why="; ".join(f"{r.folder} holds {r.part_bytes / 1e9:.2f} GB unfinished" for r in found),
+            next_step="python3 -m orchestrator weights clean --yes (what the last download has "
+            "is kept)",
+        )
+    return stack_of(place, settings).run_job("weights", "clean")
 
 
 def _locks(place: Place) -> dict[str, Lock]:

@@ -10,7 +10,7 @@ from orchestrator.core import errors
 from orchestrator.core.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "README.zh.md", "docs/operations.md")
+DOCUMENTS = ("README.md", "README.zh.md", "docs/operations.md", "docs/profiles.md")
 
 
 def commands(document: str) -> list[str]:
