@@ -233,7 +233,9 @@ def clean_weights(typed: Typed, *, agreed: bool) -> int:
     if not agreed:
         raise BadConfiguration(
             "nothing was removed",
-            why="; ".join(f"{r.folder} holds {r.part_bytes / 1e9:.2f} GB unfinished" for r in found),
+            why="; ".join(
+                f"{r.folder} holds {r.part_bytes / 1e9:.2f} GB unfinished" for r in found
+            ),
             next_step="python3 -m orchestrator weights clean --yes (what the last download has "
             "is kept)",
         )
