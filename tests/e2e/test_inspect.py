@@ -22,10 +22,17 @@ from e2e.scenario import Appliance
 RUNNING = ("inference", "gateway", "webui")
 SERVICES = ("weights", *RUNNING)
 SECRETS = ("engine_api_key", "gateway_api_key", "webui_admin_password", "webui_secret_key")
+GIVEN = "hf_token"  # the operator's to fill: empty here
 
 # Everything a container is given from outside: where it stands there, and whether it is writable.
 MOUNTS = {
-    "weights": {"/locks": False, "/source": False, "/weights": True},
+    "weights": {
+        "/job": False,
+        "/source": False,
+        "/weights": True,
+        "/etc/ssl/host-ca.crt": False,
+        "/run/secrets/hf_token": False,
+    },
     "inference": {"/locks": False, "/weights": False, "/run/secrets/engine_api_key": False},
     "gateway": {"/run/secrets/engine_api_key": False, "/run/secrets/gateway_api_key": False},
     "webui": {
@@ -229,9 +236,9 @@ def test_secrets_are_files_that_only_the_stacks_user_reads(
     appliance: Appliance, containers: Mapping[str, Container]
 ) -> None:
     folder = appliance.home / "secrets"
-    assert {file.name for file in folder.iterdir()} == set(SECRETS)
+    assert {file.name for file in folder.iterdir()} == {*SECRETS, GIVEN}
     assert folder.stat().st_mode & 0o777 == 0o700
-    for name in SECRETS:
+    for name in (*SECRETS, GIVEN):
         file = (folder / name).stat()
         assert file.st_mode & 0o777 == 0o600
         assert containers["gateway"].attrs["Config"]["User"] == f"{file.st_uid}:{file.st_gid}"
