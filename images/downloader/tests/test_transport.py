@@ -14,6 +14,11 @@ import pytest
 
 from downloader.errors import NotDelivered
 from downloader.publish import Means, publish
+from downloader.ranged import Address, Range, open_range
+from downloader.sources.base import Fault
+from downloader.sources.web import plain_refusal
+from downloader.transport import Transport
+from hub import Hub, Stall
 from images.downloader.tests.support import TINY, a_world
 from wire import Lock, discrepancies, read_receipt, stat_files
 from wire.order import HttpFolder, Order
@@ -163,3 +168,38 @@ def test_a_certificate_of_nobody_ends_with_5_and_the_way_to_trust_it(
     assert "self-signed certificate" in refusal.value.why[0]
     assert "trust store" in refusal.value.next_step
     assert secure.asked == []
+
+
+def test_a_reader_that_waits_for_a_silent_server_is_woken(tmp_path: Path) -> None:
+    model = tmp_path / "hub" / "owner" / "model"
+    model.mkdir(parents=True)
+    (model / "big.bin").write_bytes(bytes(1000))
+    transport = Transport(
+        proxies={}, ca_bundle=None, streams=1, connect_timeout_s=5, idle_timeout_s=600
+    )
+    faults: list[Fault] = []
+
+    def read(url: str) -> None:
+        address = Address(url=url, explain=plain_refusal)
+        try:
+            with open_range(transport, address, Range(start=0, stop=1000)) as reader:
+                buffer = memoryview(bytearray(1000))
+                while True:
+                    reader.readinto(buffer)
+        except Fault as fault:
+            faults.append(fault)
+
+    with Hub(tmp_path / "hub") as hub:
+        hub.arm(Stall(at=500))
+        url = f"{hub.folder('owner/model').url}/big.bin"
+        waiting = threading.Thread(target=read, args=(url,), daemon=True)
+        waiting.start()
+        hub.wait(lambda seen: sum(each.sent for each in seen) >= 500)
+
+        transport.cut_all()
+        waiting.join(10)
+        woken = not waiting.is_alive()
+        transport.close()
+
+    assert woken
+    assert len(faults) == 1

@@ -202,9 +202,10 @@ def test_429_is_obeyed_for_as_long_as_it_says(hub: Hub, fetch: Fetch) -> None:
         (Reset(after=0, times=None),),
         (EmptyReply(times=None),),
         (NoRange(path="*big*", times=None),),
+        (WrongContentRange(path="*big*", times=None),),
         (Stall(after=0, times=None),),
     ],
-    ids=["503", "reset", "no answer", "200 instead of 206", "stall"],
+    ids=["503", "reset", "no answer", "200 instead of 206", "a shifted range", "stall"],
 )
 def test_a_hub_that_never_gives_a_byte_ends_with_5_and_its_words_and_keeps_what_is_here(
     faults: tuple[Fault, ...], hub: Hub, hub_lock: Lock, fetch: Fetch, weights_dir: Path

@@ -116,8 +116,9 @@ class Stream:
         with source.open(part.file, at, stop) as reader:
             around.board.from_source(source.name)
             while at < stop:
-                around.halt.check()
                 count = reader.readinto(self._buffer[: stop - at])
+                # A run that has ended may already have a successor at the same file.
+                around.halt.check()
                 self._store(part, at, self._buffer[:count])
                 at += count
                 yield count
