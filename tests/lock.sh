@@ -10,9 +10,12 @@ compile() {
 main() {
   compile --universal --python-version 3.10 pyproject.toml -o requirements.lock
   compile --universal --python-version 3.10 --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
-  local input
+  local input options
   while IFS= read -r input; do
-    compile --python-version 3.11 "$input" -o "${input%.in}.lock"
+    options=()
+    # Its metadata asks for more than its slim mode needs: requirements.in beside it is the slim list.
+    if [[ $input == */open-webui.in ]]; then options=(--no-deps); fi
+    compile --python-version 3.11 "${options[@]}" "$input" -o "${input%.in}.lock"
   done < <(git ls-files 'images/*.in')
 }
 
