@@ -58,8 +58,10 @@ fetch_plugins_into() { # fetch_plugins_into FOLDER PACKAGE...
 write_trixie_source() { # write_trixie_source FILE
     local mirror
     mirror=$(images/base/rootfs.sh --print-mirror | sed -n 's/^mirror=//p')
+    [[ -n $mirror ]] || die 5 "no Debian mirror is known" "this machine's apt sources name none that can be used" \
+        "ORCH_DEBIAN_MIRROR=<address of a Debian mirror> ./install.sh"
     printf 'Types: deb\nURIs: %s\nSuites: trixie\nComponents: main\nSigned-By: %s\n' \
-        "${mirror:-http://deb.debian.org/debian}" /usr/share/keyrings/debian-archive-keyring.gpg >"$1"
+        "$mirror" /usr/share/keyrings/debian-archive-keyring.gpg >"$1"
 }
 
 put_program() { # put_program FILE FOLDER

@@ -91,8 +91,6 @@ security_candidates() {
     {
         [[ -n ${DEBIAN_MIRROR:-} ]] || of_host security
         [[ $mirror != */debian ]] || echo "$mirror-security"
-        [[ ! $mirror =~ ^https?://[^/]*\.debian\.org/ ]] ||
-            echo http://security.debian.org/debian-security
         [[ -z ${DEBIAN_MIRROR:-} ]] || of_host security
     } | awk '!seen[$0]++'
 }

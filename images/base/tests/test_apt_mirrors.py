@@ -16,14 +16,14 @@ DEBIAN_12_INSTALLER = {
     "sources.list": """\
 #deb cdrom:[Debian GNU/Linux 12.0.0 _Bookworm_ - Official amd64 NETINST]/ bookworm contrib main non-free-firmware
 
-deb http://deb.debian.org/debian/ bookworm main non-free-firmware
-deb-src http://deb.debian.org/debian/ bookworm main non-free-firmware
+deb http://deb.debian.example/debian/ bookworm main non-free-firmware
+deb-src http://deb.debian.example/debian/ bookworm main non-free-firmware
 
-deb http://security.debian.org/debian-security bookworm-security main non-free-firmware
-deb-src http://security.debian.org/debian-security bookworm-security main non-free-firmware
+deb http://security.debian.example/debian-security bookworm-security main non-free-firmware
+deb-src http://security.debian.example/debian-security bookworm-security main non-free-firmware
 
 # bookworm-updates, to get updates before a point release is made
-deb http://deb.debian.org/debian/ bookworm-updates main non-free-firmware
+deb http://deb.debian.example/debian/ bookworm-updates main non-free-firmware
 """,
 }
 
@@ -31,15 +31,15 @@ DEBIAN_12_CONTAINER = {
     "os-release": "ID=debian\n",
     "sources.list.d/debian.sources": """\
 Types: deb
-# http://snapshot.debian.org/archive/debian/20250520T000000Z
-URIs: http://deb.debian.org/debian
+# a comment
+URIs: http://deb.debian.example/debian
 Suites: bookworm bookworm-updates
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 Types: deb
-# http://snapshot.debian.org/archive/debian-security/20250520T000000Z
-URIs: http://deb.debian.org/debian-security
+# a comment
+URIs: http://deb.debian.example/debian-security
 Suites: bookworm-security
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
@@ -49,8 +49,8 @@ Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 DEBIAN_13_CLOUD = {
     "os-release": "ID=debian\nVERSION_CODENAME=trixie\n",
     "sources.list": "# See /etc/apt/sources.list.d/debian.sources\n",
-    "mirrors/debian.list": "# chosen by cloud-init\nhttps://deb.debian.org/debian\n",
-    "mirrors/debian-security.list": "https://deb.debian.org/debian-security\n",
+    "mirrors/debian.list": "# chosen by cloud-init\nhttps://deb.debian.example/debian\n",
+    "mirrors/debian-security.list": "https://deb.debian.example/debian-security\n",
     "sources.list.d/debian.sources": """\
 Types: deb deb-src
 URIs: mirror+file://{apt}/mirrors/debian.list
@@ -85,15 +85,15 @@ deb https://mirror.example/debian-security bookworm-security main contrib
 
 UBUNTU_22_04 = {
     "os-release": "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=jammy\n",
-    "sources.list": "deb http://archive.ubuntu.com/ubuntu/ jammy main restricted\n"
-    "deb http://security.ubuntu.com/ubuntu/ jammy-security main restricted\n",
+    "sources.list": "deb http://archive.ubuntu.example/ubuntu/ jammy main restricted\n"
+    "deb http://security.ubuntu.example/ubuntu/ jammy-security main restricted\n",
 }
 
 UBUNTU_24_04 = {
     "os-release": "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n",
     "sources.list.d/ubuntu.sources": """\
 Types: deb
-URIs: http://archive.ubuntu.com/ubuntu/
+URIs: http://archive.ubuntu.example/ubuntu/
 Suites: noble noble-updates noble-backports
 Components: main restricted universe multiverse
 Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg
@@ -106,23 +106,23 @@ Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg
     [
         pytest.param(
             DEBIAN_12_INSTALLER,
-            "http://deb.debian.org/debian",
-            ["http://security.debian.org/debian-security", "http://deb.debian.org/debian-security"],
+            "http://deb.debian.example/debian",
+            [
+                "http://security.debian.example/debian-security",
+                "http://deb.debian.example/debian-security",
+            ],
             id="Debian 12, one-line sources of the installer",
         ),
         pytest.param(
             DEBIAN_12_CONTAINER,
-            "http://deb.debian.org/debian",
-            ["http://deb.debian.org/debian-security", "http://security.debian.org/debian-security"],
+            "http://deb.debian.example/debian",
+            ["http://deb.debian.example/debian-security"],
             id="Debian 12, deb822 sources",
         ),
         pytest.param(
             DEBIAN_13_CLOUD,
-            "https://deb.debian.org/debian",
-            [
-                "https://deb.debian.org/debian-security",
-                "http://security.debian.org/debian-security",
-            ],
+            "https://deb.debian.example/debian",
+            ["https://deb.debian.example/debian-security"],
             id="Debian 13, deb822 sources that name mirror lists",
         ),
         pytest.param(
@@ -148,7 +148,7 @@ def test_a_mirror_that_was_asked_for_wins_and_its_own_security_archive_comes_fir
         tmp_path, DEBIAN_12_CONTAINER, DEBIAN_MIRROR="https://mirror.example/debian/"
     ) == (
         "https://mirror.example/debian",
-        ["https://mirror.example/debian-security", "http://deb.debian.org/debian-security"],
+        ["https://mirror.example/debian-security", "http://deb.debian.example/debian-security"],
     )
 
 
@@ -188,7 +188,7 @@ def test_a_corporate_mirror_with_any_path_is_taken_when_its_suite_is_a_debian_re
         ),
         pytest.param("sources.list", "deb file:/srv/debian bookworm main\n", id="a folder"),
         pytest.param(
-            "sources.list", "deb-src http://deb.debian.org/debian bookworm main\n", id="sources"
+            "sources.list", "deb-src http://deb.debian.example/debian bookworm main\n", id="sources"
         ),
     ],
 )

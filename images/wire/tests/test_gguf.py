@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wire.gguf import Header, NotGguf, Ranged, problems, read_header, tokenizer_agrees
+from wire.gguf import Header, NotGguf, Ranged, read_header
+from wire.gguf_checks import problems, tokenizer_agrees
 
 TINYSEEK = Path(__file__).parents[3] / "tests" / "fixtures" / "tinyseek"
 SHARDS = sorted((TINYSEEK / "Q4_K_M").glob("*.gguf"))

@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from downloader.errors import VerificationFailed
 from wire import Lock
-from wire.gguf import Header, NotGguf, problems, read_header, tokenizer_agrees
+from wire.gguf import Header, NotGguf, read_header
+from wire.gguf_checks import problems, tokenizer_agrees
 
 TOKENIZER = "tokenizer.json"
 
