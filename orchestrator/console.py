@@ -52,7 +52,7 @@ class Console:
     def show(self, event: Event) -> None:
         match event:
             case StepKept(step, reason):
-                self._line("=", "dim", step, f"already so: {reason}")
+                self._line("=", "dim", step, f"{reason} (nothing to do)")
             case StepStarted(step, attempt, cause):
                 self._begin(step, cause if attempt == 1 else f"{cause} (attempt {attempt})")
             case ActionProgressed(step, line):

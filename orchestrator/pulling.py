@@ -114,7 +114,7 @@ def _tell_lock(console: Console, prepared: Prepared, place: Place) -> None:
     if prepared.earlier is None:
         lock = prepared.lock
         console.note(
-            f"new lock {path}: {lock.repo}@{lock.revision[:12]}, {len(lock.files)} files, "
+            f"new lock {path}: {lock.repo}@{lock.revision[:12]}, {lock.count}, "
             f"{lock.total_bytes} bytes, from {lock.locked_from}"
         )
     elif prepared.lock != prepared.earlier:
@@ -136,7 +136,7 @@ def _tell_pulled(typed: Typed, prepared: Prepared, place: Place) -> None:
         record = {"folder": str(folder), "files": len(lock.files), "bytes": lock.total_bytes}
         print_json({"event": "Pulled", "profile": prepared.profile.name} | record)
         return
-    print(f"Proven: {len(lock.files)} files, {lock.total_bytes / 1e9:.2f} GB in {folder}.")
+    print(f"Proven: {lock.count}, {lock.total_bytes / 1e9:.2f} GB in {folder}.")
     print(f"Next: python3 -m orchestrator up --profile {prepared.profile.name}")
 
 
@@ -162,7 +162,7 @@ def verify_quick(typed: Typed) -> int:
             next_step=f"python3 -m orchestrator verify --repair --profile {profile.name}",
         )
     if not typed.as_json:
-        print(f"{profile.name}: {len(lock.files)} files are as they were when they were proven.")
+        print(f"{profile.name}: {lock.count} as when proven.")
     return 0
 
 

@@ -149,8 +149,7 @@ def weights_step(settings: Settings, lock: Lock) -> Step:
         gate=Proven("weights"),
         # The job has a patience of its own; this is for one that runs and gets nowhere at all.
         patience=Patience(within_s=30 * 24 * 3600, tries=settings.tries, pause_s=5),
-        cause=f"{lock.repo}@{lock.revision[:12]}: {len(lock.files)} files, "
-        f"{lock.total_bytes / 1e9:.2f} GB",
+        cause=f"{lock.repo}@{lock.revision[:12]}: {lock.count}, {lock.total_bytes / 1e9:.2f} GB",
     )
 
 

@@ -14,7 +14,7 @@ def test_the_plan_reads_as_one_line_a_step() -> None:
     assert [line.split("  ")[0].strip() for line in lines] == [f"{n}." for n in range(1, 9)]
     assert "assemble rootfs" in lines[0]
     assert "every byte is proven" in lines[3]
-    assert "o/r@aaaaaaaaaaaa: 1 files, 2.00 GB" in lines[3]
+    assert "o/r@aaaaaaaaaaaa: 1 file, 2.00 GB" in lines[3]
 
 
 def test_the_plan_as_a_record_is_json_and_says_where_settings_come_from() -> None:

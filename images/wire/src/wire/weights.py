@@ -69,6 +69,11 @@ class Lock(BaseModel):
         return f"{self.repo.replace('/', '--')}/{self.revision[:12]}"
 
     @property
+    def count(self) -> str:
+        """How many files, in words."""
+        return "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
+
+    @property
     def total_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
 
