@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +12,12 @@ from types import FrameType
 from orchestrator import commands, pulling
 from orchestrator.commands import SERVICES, Typed
 from orchestrator.console import Console
-from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, ActionFailed, OrchestratorError
+from orchestrator.core.errors import (
+    INTERRUPTED_EXIT_CODE,
+    ActionFailed,
+    BadConfiguration,
+    OrchestratorError,
+)
 from orchestrator.core.settings import Settings
 from orchestrator.prepare import Need
 
@@ -47,6 +53,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         )
         return OrchestratorError.exit_code
+    except BrokenPipeError:  # `logs | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:  # what no adapter foresaw
+        unusable = BadConfiguration(
+            "a file or a folder can't be used",
+            why=str(error),
+            next_step="run as the user who installed, and see that the disk is neither full nor "
+            "read-only: df -h",
+        )
+        Console().explain(unusable)
+        return unusable.exit_code
     except KeyboardInterrupt:
         Console().note("Interrupted. Nothing is lost: the same command goes on from here.")
         return INTERRUPTED_EXIT_CODE
@@ -117,7 +135,7 @@ def build_parser() -> argparse.ArgumentParser:
     how = verify.add_mutually_exclusive_group()
     how.add_argument("--quick", action="store_true", help="compare sizes and times (the default)")
     how.add_argument("--full", action="store_true", help="read and hash every byte")
-    verify.add_argument("--repair", action="store_true", help="fetch what is wrong again")
+    how.add_argument("--repair", action="store_true", help="the same, and fetch what is wrong")
     _add_weights(add)
     add("status", "what runs, and how the last run ended")
     logs = add("logs", "what the services say", json=False)

@@ -26,7 +26,7 @@ from orchestrator.core.journal import Story, story_of
 from orchestrator.core.settings import Settings
 from orchestrator.core.telling import file_rows, in_one_line
 from orchestrator.execute import execute
-from orchestrator.prepare import Place, Prepared, prepare, settings_without_profile
+from orchestrator.prepare import Place, Prepared, prepare, running_order, settings_without_profile
 from orchestrator.world import World
 from wire.order import Progress
 
@@ -59,7 +59,7 @@ def up(typed: Typed) -> int:
         except KeyboardInterrupt:
             tell_job_goes_on(console, lookout)
             raise
-    _tell_ready(typed, prepared.settled.settings, happened)
+    _tell_ready(typed, prepared.settled.settings, place.secrets, happened)
     return 0
 
 
@@ -78,6 +78,7 @@ def carry_out(prepared: Prepared, session: Session) -> Generator[Event, None, No
     """Execute the plan, told to the console, the journal and programs; yields what happens."""
     place, lookout, console = session.place, session.lookout, session.console
     console.note(f"profile {prepared.pick.name}: {prepared.pick.reason}")
+    console.note(f"  {prepared.profile.summary}")
     for note in prepared.supply.notes:
         console.note(f"note: {note}")
     journal = files.JournalFile(place.state / "journal.jsonl")
@@ -118,7 +119,7 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
     if prepared.earlier is None:
         _settle_lock(prepared, place)
     if prepared.order is not None:
-        files.write_order(place.order_file, prepared.order, prepared.owner)
+        files.write_order(place.order_file(prepared.profile.name), prepared.order, prepared.owner)
     files.write_env_file(prepared.env_file, render.as_env_file(prepared.plan.env))
     settings = prepared.settled.settings
     lookout.watch_weights(place.weights, prepared.lock)
@@ -158,7 +159,7 @@ def _outcome(error: BaseException) -> dict[str, Any]:
     }
 
 
-def _tell_ready(typed: Typed, settings: Settings, happened: list[Event]) -> None:
+def _tell_ready(typed: Typed, settings: Settings, secrets: Path, happened: list[Event]) -> None:
     proven = {e.step: e.reason for e in happened if isinstance(e, StepKept | StepPassed)}
     chat = f"http://127.0.0.1:{settings.webui_port}"
     api = f"http://127.0.0.1:{settings.gateway_port}/v1"
@@ -171,8 +172,8 @@ def _tell_ready(typed: Typed, settings: Settings, happened: list[Event]) -> None
         print("Nothing to do: everything already is as asked.")
     print(f"\nReady. {proven['first token'].capitalize()}.")
     print(f"  chat  {chat}   log in as {settings.admin_email},")
-    print(f"        the password is in {settings.secrets_dir}/webui_admin_password")
-    print(f"  API   {api}   the key is in {settings.secrets_dir}/gateway_api_key")
+    print(f"        the password is in {secrets}/webui_admin_password")
+    print(f"  API   {api}   the key is in {secrets}/gateway_api_key")
 
 
 def plan(typed: Typed) -> int:
@@ -191,8 +192,10 @@ def plan(typed: Typed) -> int:
 
 def status(typed: Typed) -> int:
     _, settings, place = settings_without_profile(typed.root, typed.flags)
-    services = EngineLookout(settings.project).services()
-    progress = _job_progress(services, place)
+    lookout = EngineLookout(settings.project)
+    services = lookout.services()
+    order = running_order(place, lookout)
+    progress = read_progress(place.weights / order.lock.folder) if order else None
     story = story_of(files.JournalFile(place.state / "journal.jsonl").records())
     if typed.as_json:
         print_json(_status_record(services, story, progress), indent=2)
@@ -209,16 +212,6 @@ def status(typed: Typed) -> int:
             print("  {:<52} {:>20}  {}".format(*row))
     _tell_story(story)
     return 0
-
-
-def _job_progress(
-    services: Mapping[str, tuple[Sighting, str, str]], place: Place
-) -> Progress | None:
-    """What the weights job says of itself, while it runs."""
-    order = files.read_order(place.order_file)
-    if order is None or "weights" not in services or services["weights"][0].status != "running":
-        return None
-    return read_progress(place.weights / order.lock.folder)
 
 
 def _status_record(
@@ -291,9 +284,12 @@ def _tell_story(story: Story) -> None:
 
 def logs(typed: Typed, services: list[str], *, follow: bool, tail: str | None) -> int:
     _, settings, place = settings_without_profile(typed.root, typed.flags)
-    for chunk in stack_of(place, settings).follow_logs(services, follow=follow, tail=tail):
-        sys.stdout.write(chunk)
-        sys.stdout.flush()
+    try:
+        for chunk in stack_of(place, settings).follow_logs(services, follow=follow, tail=tail):
+            sys.stdout.write(chunk)
+            sys.stdout.flush()
+    except KeyboardInterrupt:  # how one leaves --follow
+        return INTERRUPTED_EXIT_CODE
     return 0
 
 

@@ -180,8 +180,8 @@ def _clear_away(step: Step, world: World) -> None:
 
 
 def _leave_at_rest(step: Step, fault: Fault, world: World) -> None:
-    """Stop what crashes, and keep it as evidence: its restart policy would go on for ever."""
-    if isinstance(step.action, StartService) and fault is Fault.CRASH:
+    """Stop what does not run, and keep it as evidence: its restart policy would go on for ever."""
+    if isinstance(step.action, StartService) and fault not in {Fault.KEY, Fault.ACCEPTANCE}:
         world.stack.stop(step.action.service)
 
 
@@ -194,29 +194,30 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
             next_step="check the network and free disk, then: python3 -m orchestrator up",
         )
     logs = f"python3 -m orchestrator logs {service}"
-    match result.fault:
-        case Fault.CRASH:
-            what = f"{step.name}: {service} did not come up in {step.patience.tries} tries"
-            return GateStayedShut(what, why=result.reason, next_step=logs)
-        case Fault.SOURCE | Fault.STOPPED:
-            return FetchFailed(
-                "the weights are not complete",
-                why=result.reason,
-                next_step=f"{logs}; python3 -m orchestrator pull goes on from here",
-            )
-        case Fault.CONFIGURATION:
-            return BadConfiguration(
-                f"{service} can't use its configuration", why=result.reason, next_step=logs
-            )
-        case Fault.VERIFICATION:
-            return VerificationFailed(
-                "the weights are not what the lock says",
-                why=result.reason,
-                next_step=f"{logs}; then: python3 -m orchestrator verify --repair",
-            )
-        case Fault.ACCEPTANCE:
-            return AcceptanceNotMet(
-                "the stack runs, but its reply is wrong", why=result.reason, next_step=logs
-            )
-        case _:
-            assert_never(result.fault)
+    incomplete = (
+        FetchFailed,
+        "the weights are not complete",
+        f"{logs}; python3 -m orchestrator pull goes on from here",
+    )
+    kind, what, next_step = {
+        Fault.CRASH: (
+            GateStayedShut,
+            f"{step.name}: {service} did not come up in {step.patience.tries} tries",
+            logs,
+        ),
+        Fault.SOURCE: incomplete,
+        Fault.STOPPED: incomplete,
+        Fault.CONFIGURATION: (BadConfiguration, f"{service} can't use its configuration", logs),
+        Fault.VERIFICATION: (
+            VerificationFailed,
+            "the weights are not what the lock says",
+            f"{logs}; then: python3 -m orchestrator verify --repair",
+        ),
+        Fault.KEY: (
+            BadConfiguration,
+            "a secret was changed while the stack ran",
+            "python3 -m orchestrator down, then: python3 -m orchestrator up",
+        ),
+        Fault.ACCEPTANCE: (AcceptanceNotMet, "the stack runs, but its reply is wrong", logs),
+    }[result.fault]
+    return kind(what, why=result.reason, next_step=next_step)

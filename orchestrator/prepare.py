@@ -38,7 +38,7 @@ from orchestrator.core.profile import (
     wants_index,
 )
 from orchestrator.core.render import from_env_file
-from orchestrator.core.settings import Layer, Settings, Settled, settle
+from orchestrator.core.settings import Layer, Settings, Settled, fits_an_env_file, settle
 from orchestrator.supply import (
     Outside,
     Supply,
@@ -51,7 +51,7 @@ from orchestrator.supply import (
 )
 from wire import Lock, discrepancies, read_receipt, stat_files
 from wire.on_disk import missing_bytes
-from wire.order import ORDER_NAME, Folder, Order
+from wire.order import Folder, Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,9 @@ class Place:
     def job(self) -> Path:
         return self.state / "job"
 
-    @property
-    def order_file(self) -> Path:
-        return self.job / ORDER_NAME
+    def order_file(self, profile: str) -> Path:
+        """One a profile: fetching another must not change what the serving stack's job does."""
+        return self.job / f"{profile}.json"
 
     @property
     def no_source(self) -> Path:
@@ -123,6 +123,12 @@ def settings_without_profile(
     root: Path, flags: Mapping[str, object]
 ) -> tuple[tuple[Layer, ...], Settings, Place]:
     """The operator's own layers, what they settle, and the folders they mean."""
+    if not fits_an_env_file(str(root)):
+        raise BadConfiguration(
+            "the project's folder has a name that Compose can't be told",
+            why=f"{root} has a quote or a backslash in it",
+            next_step="move the project's folder",
+        )
     layers = read_layers(root, flags)
     settings = settle(layers).settings
     place = Place(
@@ -204,6 +210,9 @@ def _choose(layers: tuple[Layer, ...], place: Place, lookout: EngineLookout) -> 
     settings = settle(layers).settings
     ports = {settings.gateway_port, settings.webui_port} - lookout.ours_listen_on()
     facts = read_host(place.weights, ports)
+    if facts.memory_available_bytes is not None:  # what our own engine holds is there for the next
+        free = facts.memory_available_bytes + lookout.memory_held("inference")
+        facts = replace(facts, memory_available_bytes=free)
     known = files.known_profiles(place.configs)
     previous = _previous_profile(place)
     if SMALL in known and wants_index(settings.profile, previous, facts):
@@ -219,8 +228,8 @@ def _choose(layers: tuple[Layer, ...], place: Place, lookout: EngineLookout) -> 
 def _weights(chosen: _Chosen, place: Place, lookout: EngineLookout, need: Need) -> _Weights:
     """The lock and the sources: of the job that is at work, else asked of the sources."""
     earlier = files.find_lock(place.configs, chosen.profile)
-    last = files.read_order(place.order_file)
-    if last is not None and lookout.is_running("weights"):
+    last = running_order(place, lookout)
+    if last is not None:
         if need is not Need.FETCH or earlier is None or not last.lock.pins_the_same(earlier):
             raise _other_job(last.lock)
         supply = Supply(lock=earlier, sources=last.sources)
@@ -229,11 +238,19 @@ def _weights(chosen: _Chosen, place: Place, lookout: EngineLookout, need: Need) 
         return _asked_weights(chosen, place, hubs, need)
 
 
+def running_order(place: Place, lookout: EngineLookout) -> Order | None:
+    """The order of the weights job that is at work; None where none is."""
+    seen, _, profile = lookout.services().get("weights", (None, "", ""))
+    if seen is None or seen.status != "running":
+        return None
+    return files.read_order(place.order_file(profile))
+
+
 def _asked_weights(chosen: _Chosen, place: Place, hubs: Hubs, need: Need) -> _Weights:
     """The lock and the sources, where no job is at work: asked only as far as it is needed."""
     profile, settings = chosen.profile, chosen.settled.settings
     earlier = files.find_lock(place.configs, profile)
-    last = files.read_order(place.order_file)
+    last = files.read_order(place.order_file(profile.name))
     proxies = read_proxies()
     outside = Outside(
         root=place.root,

@@ -36,6 +36,7 @@ from orchestrator.prepare import (
     Prepared,
     chosen_profile,
     prepare_pull,
+    running_order,
     settings_without_profile,
 )
 from wire import Lock, discrepancies, read_receipt, stat_files
@@ -57,8 +58,8 @@ def _watched(typed: Typed, *, detach: bool) -> bool:
     """Show the job that another run looks after, until its end. False: that is not what it does."""
     layers, settings, place = settings_without_profile(typed.root, typed.flags)
     lookout = EngineLookout(settings.project)
-    order = files.read_order(place.order_file)
-    if order is None or not lookout.is_running("weights"):
+    order = running_order(place, lookout)
+    if order is None:
         return False
     if settings.profile is not None:
         wanted = files.find_lock(place.configs, chosen_profile(layers, place))
@@ -90,9 +91,11 @@ def _pull(typed: Typed, *, detach: bool, update_lock: bool) -> int:
                 for event in events:
                     if detach and _is_under_way(event):
                         console.note(JOB_GOES_ON)
+                        _tell_lock_waits(console, prepared)
                         return 0
         except KeyboardInterrupt:
             tell_job_goes_on(console, lookout)
+            _tell_lock_waits(console, prepared)
             return INTERRUPTED_EXIT_CODE
     _tell_pulled(typed, prepared, place)
     return 0
@@ -122,6 +125,13 @@ def _tell_lock(console: Console, prepared: Prepared, place: Place) -> None:
         console.note(f"{path} changes, once all of it is here and proven:\n{changes}")
 
 
+def _tell_lock_waits(console: Console, prepared: Prepared) -> None:
+    """Nobody is left to change the lock once the job has proven the new weights."""
+    if prepared.earlier is not None and prepared.lock != prepared.earlier:
+        again = f"pull --profile {prepared.profile.name} --update-lock"
+        console.note(f"The lock is still the old one. When the job is done: {again}, once more.")
+
+
 def _is_under_way(event: Event) -> bool:
     return (
         isinstance(event, GateChecked)
@@ -146,11 +156,7 @@ def verify_quick(typed: Typed) -> int:
     profile = chosen_profile(layers, place)
     lock = files.find_lock(place.configs, profile)
     if lock is None:
-        raise BadConfiguration(
-            f"{profile.name} has no lock yet",
-            why="nothing says what its weights must be",
-            next_step=f"python3 -m orchestrator pull --profile {profile.name}",
-        )
+        raise _no_lock(profile.name)
     folder = place.weights / lock.folder
     found = tuple(map(str, discrepancies(lock, read_receipt(folder), stat_files(folder, lock))))
     if typed.as_json:
@@ -166,6 +172,14 @@ def verify_quick(typed: Typed) -> int:
     return 0
 
 
+def _no_lock(profile: str) -> BadConfiguration:
+    return BadConfiguration(
+        f"{profile} has no lock yet",
+        why="nothing says what its weights must be",
+        next_step=f"python3 -m orchestrator pull --profile {profile}",
+    )
+
+
 def verify_by_job(typed: Typed, need: Need) -> int:
     """Have the job read every byte. Its words and its exit code are the answer."""
     layers, settings, place = settings_without_profile(typed.root, typed.flags)
@@ -178,6 +192,8 @@ def verify_by_job(typed: Typed, need: Need) -> int:
                 why="two at once would be in each other's way",
                 next_step="wait for it (python3 -m orchestrator status), or pull --stop",
             )
+        if files.find_lock(place.configs, chosen_profile(layers, place)) is None:
+            raise _no_lock(chosen_profile(layers, place).name)
         prepared = prepare_pull(layers, place, lookout, need)
         images = tuple(s for s in prepared.plan.steps if not isinstance(s.action, RunJob))
         prepared = replace(prepared, plan=replace(prepared.plan, steps=images))

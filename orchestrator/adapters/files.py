@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
@@ -108,12 +108,15 @@ def _replace(path: Path, text: str, mode: int, owner: tuple[int, int] | None = N
         file.flush()
         os.fsync(descriptor)
     part.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def write_env_file(path: Path, text: str) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    _replace(path, text, mode=0o644)
 
 
 def read_env_file(path: Path) -> str:
@@ -148,10 +151,18 @@ class JournalFile:
 
     def append(self, record: Mapping[str, Any]) -> None:
         stamped = {"at": _now(), **record}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(stamped, ensure_ascii=False) + "\n")
+        line = json.dumps(stamped, ensure_ascii=False) + "\n"
+        with self._path.open("ab+") as file:
+            if file.tell() and not self._ends_a_line(file):
+                line = "\n" + line  # a power cut left half a line: it must not spoil this one
+            file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
+
+    @staticmethod
+    def _ends_a_line(file: BinaryIO) -> bool:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
 
     def record(self, event: Event) -> None:
         """Keep an event.
@@ -190,7 +201,7 @@ def run_lock(state: Path, command: str) -> Iterator[None]:
     with (state / "lock").open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             file.seek(0)
             raise AlreadyRunning(
                 "another run is under way",

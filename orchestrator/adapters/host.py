@@ -1,6 +1,8 @@
 """Facts about this machine: thin reads, pure parses."""
 
+import errno
 import os
+import pwd
 import re
 import shutil
 import socket
@@ -25,7 +27,7 @@ def read_host(weights_dir: Path, ports: Iterable[int]) -> HostFacts:
         gpus=_gpus(),
         busy_ports=frozenset(port for port in ports if _is_busy(port)),
         uid=os.getuid(),
-        gid=os.getgid(),
+        gid=_login_gid(),
     )
 
 
@@ -70,6 +72,14 @@ def _gpus() -> tuple[Gpu, ...] | None:
     return parse_gpus(done.stdout)
 
 
+def _login_gid() -> int:
+    """The user's own group: `sg docker` and newgrp lend the process another."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_gid
+    except KeyError:  # a user that no directory knows
+        return os.getgid()
+
+
 def _disk_free(folder: Path) -> int | None:
     there = next((place for place in (folder, *folder.parents) if place.exists()), None)
     return shutil.disk_usage(there).free if there else None
@@ -80,8 +90,8 @@ def _is_busy(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
     return False
 
 

@@ -7,11 +7,12 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import cast
 
 from python_on_whales import DockerClient, DockerException
 
-from orchestrator.core.errors import ActionFailed
+from orchestrator.core.errors import ActionFailed, BadConfiguration
 from orchestrator.core.images import Build, Recipe
 
 LAST_WORDS = 20
@@ -57,9 +58,11 @@ class DockerImages:
     def assemble_rootfs(self, ref: str) -> Iterator[str]:
         script = self._context / "base" / "rootfs.sh"
         if os.geteuid() != 0:
-            raise ActionFailed(
-                "no image registry answers, and assembling the base system needs root: "
-                f"sudo {script} {ref}"
+            raise BadConfiguration(
+                "the base system can't be made",
+                why="no image registry answers, and assembling it needs root",
+                next_step="./install.sh --no-up makes it, with sudo; "
+                "then: python3 -m orchestrator up",
             )
         mirror = {"DEBIAN_MIRROR": self._debian_mirror} if self._debian_mirror else {}
         yield from self._kept("rootfs", _run([str(script), ref], os.environ | mirror))
@@ -73,17 +76,20 @@ class DockerImages:
             for name in PROXY_VARIABLES
             if (value := os.environ.get(name) or os.environ.get(name.upper()))
         }
-        lines = self._docker.buildx.build(
-            self._context,
-            file=self._context / build.recipe.dockerfile,
-            build_args={**build.build_args, **proxies},
-            secrets=self._secrets(),
-            tags=build.ref,
-            load=True,
-            progress="plain",
-            stream_logs=True,
-        )
-        yield from self._kept(build.recipe.name, cast("Iterator[str]", lines))
+        with NamedTemporaryFile("w", suffix=".pip.conf", encoding="utf-8") as pip:  # mode 0600
+            pip.write(pip_settings(_pip_config()))
+            pip.flush()
+            lines = self._docker.buildx.build(
+                self._context,
+                file=self._context / build.recipe.dockerfile,
+                build_args={**build.build_args, **proxies},
+                secrets=self._secrets(pip.name),
+                tags=build.ref,
+                load=True,
+                progress="plain",
+                stream_logs=True,
+            )
+            yield from self._kept(build.recipe.name, cast("Iterator[str]", lines))
 
     def _kept(self, name: str, lines: Iterator[str]) -> Iterator[str]:
         """Pass lines on, into a log file too. A failure carries the last of them."""
@@ -101,12 +107,8 @@ class DockerImages:
             reason = next((line for line in reversed(last) if line.strip()), "it said nothing")
             raise ActionFailed(f"{reason.strip()} (all of it: {path})", "\n".join(last)) from error
 
-    def _secrets(self) -> list[str]:
+    def _secrets(self, pip: str) -> list[str]:
         """Build secrets: the host's CA bundle, and what it tells pip. Nothing of them stays."""
-        self._logs.mkdir(parents=True, exist_ok=True)
-        pip = self._logs / "pip.conf"
-        pip.touch(mode=0o600)
-        pip.write_text(pip_settings(_pip_config()), encoding="utf-8")
         ca = [f"id=ca,src={self._ca_bundle}"] if self._ca_bundle else []
         return [*ca, f"id=pip,src={pip}"]
 

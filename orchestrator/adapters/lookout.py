@@ -133,6 +133,14 @@ class EngineLookout:
     def is_running(self, service: str) -> bool:
         return self._container(service).status == "running"
 
+    def memory_held(self, service: str) -> int:
+        """Bytes that the running service may hold at most; 0 where it does not run."""
+        with _docker_answers():
+            container = self._find(service)
+        if container is None or container.status != "running":
+            return 0
+        return int(container.attrs["HostConfig"]["Memory"])
+
     def _containers(self, service: str | None = None) -> list[Container]:
         labels: list[str] = [f"com.docker.compose.project={self._project}"]
         if service is not None:

@@ -105,6 +105,7 @@ class Fault(Enum):
     STOPPED = "stopped"
     CONFIGURATION = "configuration"
     VERIFICATION = "verification"
+    KEY = "key"
     ACCEPTANCE = "acceptance"
 
 
@@ -180,9 +181,10 @@ def _judge_service(
     if seen.restarts > _restarts_before(seen, first):
         died = f" ({describe_exit(seen.exit_code)})" if seen.exit_code else ""
         reason = f"crashed{died} and was restarted"
-        return GateResult(Verdict.SHUT, _with_last_line(reason, seen))
+        return GateResult(Verdict.SHUT, _with_last_line(reason, seen), _refusal(seen))
     if seen.status in {"exited", "dead"}:
-        return GateResult(Verdict.SHUT, _with_last_line(describe_exit(seen.exit_code), seen))
+        reason = describe_exit(seen.exit_code)
+        return GateResult(Verdict.SHUT, _with_last_line(reason, seen), _refusal(seen))
     match gate:
         case Healthy():
             return _judge_health(seen)
@@ -192,6 +194,12 @@ def _judge_service(
             return _judge_replies(gate, seen)
         case _:
             assert_never(gate)
+
+
+def _refusal(seen: Sighting) -> Fault:
+    """A service that refuses what it was given says so with its exit code; the rest is a crash."""
+    fault = FAULT_OF_EXIT_CODE.get(seen.exit_code or 0, Fault.CRASH)
+    return fault if fault in {Fault.CONFIGURATION, Fault.VERIFICATION} else Fault.CRASH
 
 
 def _with_last_line(reason: str, seen: Sighting) -> str:
@@ -228,7 +236,7 @@ def _judge_replies(gate: Generates, seen: Sighting) -> GateResult:
             return GateResult(Verdict.SHUT, reason, Fault.ACCEPTANCE)
     if seen.http_status == 401:  # noqa: PLR2004 - HTTP's own number
         reason = "the gateway does not know the key in the secrets folder: it was changed since"
-        return GateResult(Verdict.SHUT, reason, Fault.CONFIGURATION)
+        return GateResult(Verdict.SHUT, reason, Fault.KEY)
     if len(seen.replies) < gate.times:
         return GateResult(Verdict.WAIT, seen.trouble or "no reply yet")
     return GateResult(Verdict.OPEN, f"first token after {seen.replies[-1].first_token_s:.2f} s")

@@ -47,9 +47,9 @@ def objections(
 
 
 def disk_objections(settings: Settings, facts: HostFacts, missing_bytes: int) -> Iterator[Finding]:
-    """Why the weights do not fit on this disk."""
+    """Why the weights do not fit on this disk. What needs no room is never refused."""
     needed = missing_bytes + SPARE_DISK_BYTES
-    if facts.disk_free_bytes is not None and facts.disk_free_bytes < needed:
+    if missing_bytes and facts.disk_free_bytes is not None and facts.disk_free_bytes < needed:
         yield Finding(
             "too little disk",
             f"{_gb(needed)} needed ({_gb(missing_bytes)} of weights), "

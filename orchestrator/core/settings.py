@@ -28,9 +28,13 @@ T = TypeVar("T", Path, str)
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
+def fits_an_env_file(text: str) -> bool:
+    """Compose has no way to write the other signs that all its versions read alike."""
+    return not any(sign in text for sign in "'\n\r\\")
+
+
 def _fits_an_env_file(value: T) -> T:
-    # Compose has no way to write these in an env file that all its versions read alike.
-    if any(sign in str(value) for sign in "'\n\r\\"):
+    if not fits_an_env_file(str(value)):
         message = "a quote, a backslash or a line break can't be passed to Compose"
         raise ValueError(message)
     return value

@@ -277,3 +277,25 @@ def test_a_container_in_dockers_back_off_is_replaced_at_once() -> None:
     )
     assert error is None
     assert stack.calls.index("remove inference") < stack.calls.index("start inference")
+
+
+@pytest.mark.parametrize(("exit_code", "ends_with"), [(2, 2), (6, 6)])
+def test_a_service_that_refuses_what_it_was_given_is_not_tried_again(
+    exit_code: int, ends_with: int
+) -> None:
+    stack = FakeStack()
+    refused = Sighting(status="exited", container_id="i1", exit_code=exit_code)
+    _, error = happenings(a_world(stack=stack, inference=[ABSENT, ABSENT, refused]), tries=3)
+    assert error is not None
+    assert error.exit_code == ends_with
+    assert stack.calls.count("start inference") == 1
+    assert stack.calls[-1] == "stop inference"
+
+
+def test_a_changed_key_is_told_with_the_way_out_and_the_engine_goes_on() -> None:
+    stack = FakeStack()
+    unknown = Sighting(status="running", container_id="i1", http_status=401)
+    _, error = happenings(a_world(stack=stack, first_token=[ABSENT, ABSENT, unknown]))
+    assert isinstance(error, BadConfiguration)
+    assert error.next_step.startswith("python3 -m orchestrator down, then")
+    assert "stop inference" not in stack.calls

@@ -61,3 +61,13 @@ def test_records_are_stamped_json_lines_with_raw_unicode(tmp_path: Path) -> None
 
 def test_no_journal_is_an_empty_story(tmp_path: Path) -> None:
     assert story_of(JournalFile(tmp_path / "none.jsonl").records()) == Story()
+
+
+def test_the_run_after_a_torn_line_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    JournalFile(path).append({"event": "RunStarted", "command": "up", "profile": "demo"})
+    with path.open("a") as file:
+        file.write('{"event": "StepPa')
+    JournalFile(path).append({"event": "RunStarted", "command": "pull", "profile": "other"})
+    story = story_of(JournalFile(path).records())
+    assert (story.command, story.profile) == ("pull", "other")

@@ -103,3 +103,7 @@ def test_the_index_is_asked_only_where_the_choice_hangs_on_it() -> None:
 def test_with_a_gpu_the_reason_is_not_that_there_is_none() -> None:
     gpu = Gpu(name="NVIDIA GeForce RTX 4090", memory_bytes=24 << 30)
     assert "no NVIDIA GPU" not in pick_profile(None, None, KNOWN, a_host(gpus=(gpu,))).reason
+
+
+def test_a_full_disk_refuses_nothing_that_needs_no_room() -> None:
+    refuse_unfit(a_profile(), CHOSEN, a_host(disk_free_bytes=1), missing_bytes=0)

@@ -44,20 +44,6 @@ class VerificationFailed(Failure):
 
 
 @contextmanager
-def reading_from(where: str) -> Iterator[None]:
-    """Whatever the operating system says inside concerns the source."""
-    try:
-        yield
-    except OSError as error:
-        raise NotDelivered(
-            f"can't read {where}",
-            why=(str(error),),
-            next_step="check that the disk or share behind SOURCE_DIR is attached and that "
-            f"{_me()} may read it, then run again: proven files are kept",
-        ) from error
-
-
-@contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
     """Whatever the operating system says inside concerns the weights folder."""
     try:

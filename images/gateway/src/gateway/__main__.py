@@ -48,7 +48,8 @@ def main() -> int:
         settings = Settings()  # the fields come from the environment
         app = create_app(settings)
     except (ValidationError, KeyUnusableError) as error:
-        sys.stderr.write(f"gateway: bad configuration: {error}\n")
+        said = " ".join(str(error).split())
+        sys.stderr.write(f"error: the gateway's configuration can't be used: {said}\n")
         return CONFIGURATION
     config = uvicorn.Config(
         app,

@@ -174,9 +174,9 @@ def test_without_a_receipt_it_refuses_with_the_reason_and_the_next_step(
     code, words = container.run()
     assert code == 6
     assert words.splitlines() == [
-        f"the engine does not start: the weights in {container.weights} are not proven",
-        "  there is no readable receipt",
-        "next step: python3 -m orchestrator up (it verifies the weights and writes the receipt)",
+        f"error: the engine does not start: the weights in {container.weights} are not proven",
+        "why: there is no readable receipt",
+        "next: python3 -m orchestrator up (it verifies the weights and writes the receipt)",
     ]
     assert not container.parameters.exists()
 
@@ -186,8 +186,8 @@ def test_every_shard_that_is_not_as_proven_is_named(container: Container) -> Non
     os.utime(container.weights / SHARDS[1], ns=(0, 0))
     code, words = container.run()
     assert code == 6
-    assert f"  {SHARDS[0]}: the file is missing" in words
-    assert f"  {SHARDS[1]}: the file was changed after it was proven" in words
+    assert f"why: {SHARDS[0]}: the file is missing" in words
+    assert f"why: {SHARDS[1]}: the file was changed after it was proven" in words
     assert not container.parameters.exists()
 
 
@@ -213,7 +213,7 @@ def test_a_setting_that_cannot_be_used_is_named_with_the_reason(
     code, words = container.run()
     assert code == 2
     assert reason in words
-    assert "next step: " in words
+    assert "next: " in words
     assert not container.parameters.exists()
 
 
@@ -300,7 +300,7 @@ def test_a_system_message_that_has_no_place_to_go_is_refused(
     code, words = container.run()
     assert code == 2
     assert why in words
-    assert "next step: take the system message out of the profile" in words
+    assert "next: take the system message out of the profile" in words
     assert not container.parameters.exists()
 
 

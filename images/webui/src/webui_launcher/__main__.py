@@ -27,7 +27,7 @@ def launch(environ: Mapping[str, str], program: Path, data: Path, execve: Execve
         require_writable(data)
     except ConfigurationError as error:
         for objection in error.objections:
-            sys.stderr.write(f"webui: can't start: {objection}\n")
+            sys.stderr.write(f"error: the page can't start: {objection}\n")
         return 2
     arguments = [program.name, "serve", "--host", EVERY_INTERFACE, "--port", str(PORT)]
     # The same process: it gets the signals, and the secrets are in nobody else's environment.

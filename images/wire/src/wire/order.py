@@ -1,6 +1,6 @@
 """What the weights job is told to do (order), and what it says of itself while it works (progress).
 
-The orchestrator writes `order.json` into the job's folder before it starts the job; the job writes
+The orchestrator writes `PROFILE.json` into the job's folder before it starts the job; the job writes
 `.progress.json` into the weights folder about once a second. Both atomically.
 """
 
@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from wire.weights import Lock, RelativePath, Repo, Sha256
 
-ORDER_NAME = "order.json"
 PROGRESS_NAME = ".progress.json"
 
 
@@ -95,7 +94,6 @@ class Order(_Value):
 
 
 class Phase(str, Enum):
-    WAITING = "waiting for another run"
     CHECKING = "checking what is here"
     FETCHING = "fetching"
     PAUSED = "paused"

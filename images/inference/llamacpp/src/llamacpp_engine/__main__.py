@@ -58,7 +58,7 @@ def _refuse(folder: Path, doubts: tuple[Discrepancy, ...]) -> None:
 
 
 def _explain(what: str, why: tuple[str, ...], next_step: str) -> None:
-    lines = [what, *(f"  {reason}" for reason in why), f"next step: {next_step}"]
+    lines = [f"error: {what}", *(f"why: {reason}" for reason in why), f"next: {next_step}"]
     sys.stderr.write("\n".join(lines) + "\n")
 
 

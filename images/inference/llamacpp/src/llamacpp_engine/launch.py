@@ -23,8 +23,9 @@ def serve(settings: Settings, model: Path, key: SecretStr, chat_template: str | 
     try:
         server = xllamacpp.Server(params)
     except (RuntimeError, ValueError) as error:
-        _say(f"the engine could not start with {model}: {error}")
-        _say("next step: see the engine's own lines above; python3 -m orchestrator up")
+        _say(f"error: the engine could not start with {model}")
+        _say(f"why: {error}")
+        _say("next: see the engine's own lines above, then: python3 -m orchestrator up")
         return 1
     _say(f"serving {settings.model_name} on {server.listening_address}")
     # The engine serves from threads of its own for as long as `server` lives.

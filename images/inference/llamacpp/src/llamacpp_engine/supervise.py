@@ -96,7 +96,7 @@ def _end(child: int, number: signal.Signals) -> None:
 def _failure(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        _say(f"the engine was ended by {signal.Signals(-code).name}")
+        _say(f"error: the engine was ended by {signal.Signals(-code).name}")
         return 128 - code
     _say(f"the engine ended by itself with exit code {code}")
     return code or 1
