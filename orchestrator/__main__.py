@@ -19,7 +19,7 @@ def _rerun_or_explain() -> None:
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if not missing:
         return
-    if VENV_PYTHON.exists() and RERUN_MARK not in os.environ:
+    if _is_there(VENV_PYTHON) and RERUN_MARK not in os.environ:
         os.environ[RERUN_MARK] = "1"
         # `-m` finds the package through the working folder, which need not be the project's.
         os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -31,6 +31,16 @@ def _rerun_or_explain() -> None:
     print(f"  why: this Python has no {', '.join(missing)}", file=sys.stderr)
     print(f"  next: cd {ROOT} && ./install.sh", file=sys.stderr)
     sys.exit(2)
+
+
+def _is_there(python: Path) -> bool:
+    try:
+        return python.exists()
+    except PermissionError as error:
+        print("error: this installation belongs to another user", file=sys.stderr)
+        print(f"  why: {error}", file=sys.stderr)
+        print("  next: run it as the user who installed, or with sudo", file=sys.stderr)
+        sys.exit(2)
 
 
 def _main() -> None:

@@ -139,7 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_weights(add)
     add("status", "what runs, and how the last run ended")
     logs = add("logs", "what the services say", json=False)
-    logs.add_argument("services", nargs="*", choices=[[], *SERVICES], metavar="SERVICE")
+    logs.add_argument("services", nargs="*", type=_service, metavar="SERVICE")
     logs.add_argument("-f", "--follow", action="store_true", help="go on as they say more")
     logs.add_argument("--tail", metavar="N", help="only the last N lines of each")
     down = add("down", "stop and remove the stack; weights and chats stay", json=False)
@@ -148,6 +148,13 @@ def build_parser() -> argparse.ArgumentParser:
     secrets.add_argument("verb", choices=["show"], help="print them, on a terminal only")
     add("version", "the version of this program")
     return parser
+
+
+def _service(name: str) -> str:
+    if name not in SERVICES:
+        message = f"there is no service {name!r}: {', '.join(SERVICES)}"
+        raise argparse.ArgumentTypeError(message)
+    return name
 
 
 def _add_pull(pull: argparse.ArgumentParser) -> None:

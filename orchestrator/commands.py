@@ -14,14 +14,14 @@ from orchestrator.adapters import files
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.host import ca_bundle
 from orchestrator.adapters.images import DockerImages
-from orchestrator.adapters.lookout import EngineLookout, read_progress
+from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.adapters.secret_files import make_secrets, read_secrets
 from orchestrator.adapters.stack import ComposeStack
 from orchestrator.console import Console
 from orchestrator.core import render
 from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, BadConfiguration, OrchestratorError
 from orchestrator.core.events import Event, StepKept, StepPassed, as_record
-from orchestrator.core.gates import Sighting
+from orchestrator.core.gates import ImagePresent, Sighting
 from orchestrator.core.journal import Story, story_of
 from orchestrator.core.settings import Settings
 from orchestrator.core.telling import file_rows, in_one_line
@@ -178,12 +178,18 @@ def _tell_ready(typed: Typed, settings: Settings, secrets: Path, happened: list[
 
 def plan(typed: Typed) -> int:
     layers, settings, place = settings_without_profile(typed.root, typed.flags)
-    prepared = prepare(layers, place, EngineLookout(settings.project))
+    lookout = EngineLookout(settings.project)
+    prepared = prepare(layers, place, lookout)
     if typed.as_json:
         print_json(render.as_record(prepared.plan, prepared.settled), indent=2)
         return 0
     print(f"profile {prepared.pick.name}: {prepared.pick.reason}\n")
-    print(render.as_text(prepared.plan), end="")
+    present = frozenset(
+        step.name
+        for step in prepared.plan.steps
+        if isinstance(step.gate, ImagePresent) and lookout.has_image(step.gate.ref)
+    )
+    print(render.as_text(prepared.plan, present), end="")
     if typed.verbose:
         print("\nSettings, and where each comes from:")
         print(render.settings_as_text(prepared.settled), end="")
@@ -194,14 +200,19 @@ def status(typed: Typed) -> int:
     _, settings, place = settings_without_profile(typed.root, typed.flags)
     lookout = EngineLookout(settings.project)
     services = lookout.services()
-    order = running_order(place, lookout)
-    progress = read_progress(place.weights / order.lock.folder) if order else None
+    progress = None
+    if at_work := running_order(place, lookout):
+        progress = lookout.job_progress("weights", place.weights / at_work[1].lock.folder)
     story = story_of(files.JournalFile(place.state / "journal.jsonl").records())
     if typed.as_json:
         print_json(_status_record(services, story, progress), indent=2)
         return 0
     if not services:
         print("Nothing runs here. Next: python3 -m orchestrator up")
+    elif _is_serving(services):
+        print(
+            f"Profile {services['inference'][2]} serves: http://127.0.0.1:{settings.webui_port}\n"
+        )
     for name in SERVICES:
         if name in services:
             seen, image, _ = services[name]
@@ -214,15 +225,18 @@ def status(typed: Typed) -> int:
     return 0
 
 
+def _is_serving(services: Mapping[str, tuple[Sighting, str, str]]) -> bool:
+    return all(
+        name in services and services[name][0].health == "healthy"
+        for name in ("inference", "gateway", "webui")
+    )
+
+
 def _status_record(
     services: Mapping[str, tuple[Sighting, str, str]], story: Story, progress: Progress | None
 ) -> dict[str, Any]:
-    seen = {name: sighting for name, (sighting, _, _) in services.items()}
     return {
-        "serving": all(
-            name in seen and seen[name].health == "healthy"
-            for name in ("inference", "gateway", "webui")
-        ),
+        "serving": _is_serving(services),
         "profile": services["inference"][2] if "inference" in services else None,
         "services": {
             name: {

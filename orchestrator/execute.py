@@ -51,14 +51,14 @@ def execute(plan: Plan, world: World) -> Generator[Event, None, None]:
         if kept := _already_so(step, world):
             yield kept
         else:
-            yield from _carry_out(step, world)
+            yield from _carry_out(step, plan.profile, world)
 
 
-def watch(step: Step, lookout: Lookout, clock: Clock) -> Generator[Event, None, None]:
+def watch(step: Step, profile: str, lookout: Lookout, clock: Clock) -> Generator[Event, None, None]:
     """Only look until the step's gate opens; somebody else acts. Raises as `execute` does."""
     result = yield from _await_gate(step, lookout.look(step.gate), lookout, clock)
     if result.verdict is not Verdict.OPEN:
-        raise _error(step, result)
+        raise _error(step, profile, result)
 
 
 def _already_so(step: Step, world: World) -> StepKept | None:
@@ -73,7 +73,7 @@ def _already_so(step: Step, world: World) -> StepKept | None:
             return StepKept(step.name, result.reason)
 
 
-def _carry_out(step: Step, world: World) -> Generator[Event, None, None]:
+def _carry_out(step: Step, profile: str, world: World) -> Generator[Event, None, None]:
     attempts = Retrying(
         retry=retry_if_result(_deserves_another_try),
         stop=stop_after_attempt(step.patience.tries),
@@ -92,7 +92,7 @@ def _carry_out(step: Step, world: World) -> Generator[Event, None, None]:
         pass  # the last result says all
     if result.verdict is not Verdict.OPEN:
         _leave_at_rest(step, result.fault, world)
-        raise _error(step, result)
+        raise _error(step, profile, result)
 
 
 def _deserves_another_try(result: GateResult) -> bool:
@@ -185,7 +185,7 @@ def _leave_at_rest(step: Step, fault: Fault, world: World) -> None:
         world.stack.stop(step.action.service)
 
 
-def _error(step: Step, result: GateResult) -> OrchestratorError:
+def _error(step: Step, profile: str, result: GateResult) -> OrchestratorError:
     service = _service(step)
     if service is None:
         return FetchFailed(
@@ -197,7 +197,7 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
     incomplete = (
         FetchFailed,
         "the weights are not complete",
-        f"{logs}; python3 -m orchestrator pull goes on from here",
+        f"{logs}; to go on from here: python3 -m orchestrator pull --profile {profile}",
     )
     kind, what, next_step = {
         Fault.CRASH: (
@@ -211,7 +211,7 @@ def _error(step: Step, result: GateResult) -> OrchestratorError:
         Fault.VERIFICATION: (
             VerificationFailed,
             "the weights are not what the lock says",
-            f"{logs}; then: python3 -m orchestrator verify --repair",
+            f"{logs}; then: python3 -m orchestrator verify --repair --profile {profile}",
         ),
         Fault.KEY: (
             BadConfiguration,

@@ -228,8 +228,8 @@ def _choose(layers: tuple[Layer, ...], place: Place, lookout: EngineLookout) -> 
 def _weights(chosen: _Chosen, place: Place, lookout: EngineLookout, need: Need) -> _Weights:
     """The lock and the sources: of the job that is at work, else asked of the sources."""
     earlier = files.find_lock(place.configs, chosen.profile)
-    last = running_order(place, lookout)
-    if last is not None:
+    if at_work := running_order(place, lookout):
+        _, last = at_work
         if need is not Need.FETCH or earlier is None or not last.lock.pins_the_same(earlier):
             raise _other_job(last.lock)
         supply = Supply(lock=earlier, sources=last.sources)
@@ -238,12 +238,13 @@ def _weights(chosen: _Chosen, place: Place, lookout: EngineLookout, need: Need) 
         return _asked_weights(chosen, place, hubs, need)
 
 
-def running_order(place: Place, lookout: EngineLookout) -> Order | None:
-    """The order of the weights job that is at work; None where none is."""
+def running_order(place: Place, lookout: EngineLookout) -> tuple[str, Order] | None:
+    """The profile and the order of the weights job that is at work; None where none is."""
     seen, _, profile = lookout.services().get("weights", (None, "", ""))
     if seen is None or seen.status != "running":
         return None
-    return files.read_order(place.order_file(profile))
+    order = files.read_order(place.order_file(profile))
+    return (profile, order) if order else None
 
 
 def _asked_weights(chosen: _Chosen, place: Place, hubs: Hubs, need: Need) -> _Weights:

@@ -58,9 +58,10 @@ def _watched(typed: Typed, *, detach: bool) -> bool:
     """Show the job that another run looks after, until its end. False: that is not what it does."""
     layers, settings, place = settings_without_profile(typed.root, typed.flags)
     lookout = EngineLookout(settings.project)
-    order = running_order(place, lookout)
-    if order is None:
+    at_work = running_order(place, lookout)
+    if at_work is None:
         return False
+    profile, order = at_work
     if settings.profile is not None:
         wanted = files.find_lock(place.configs, chosen_profile(layers, place))
         if wanted is None or not wanted.pins_the_same(order.lock):
@@ -69,7 +70,7 @@ def _watched(typed: Typed, *, detach: bool) -> bool:
     step = weights_step(settings, order.lock)
     with Console(verbose=typed.verbose) as console:
         console.note("another run looks after this download; here it is only shown")
-        for event in () if detach else watch(step, lookout, SystemClock()):
+        for event in () if detach else watch(step, profile, lookout, SystemClock()):
             console.show(event)
             if typed.as_json:
                 print_json(as_record(event))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,10 +37,11 @@ def known_profiles(configs: Path) -> tuple[str, ...]:
 def read_profile(configs: Path, name: str) -> Profile:
     known = known_profiles(configs)
     if name not in known:
+        near = (*get_close_matches(name, known, n=1), known[0])[0]
         raise BadConfiguration(
             f"there is no profile {name!r}",
             why=f"configs/profiles holds {', '.join(known)}",
-            next_step=f"--profile {known[0]}",
+            next_step=f"did you mean --profile {near}?",
         )
     path = configs / "profiles" / f"{name}.toml"
     try:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import docker
@@ -71,7 +71,7 @@ class EngineLookout:
                     seen,
                     unproven=self._unproven(),
                     last_line=last_line,
-                    progress=self._progress() if seen.status == "running" else None,
+                    progress=self._progress(service),
                 )
             case Healthy(service):
                 return self._service(service)
@@ -172,11 +172,24 @@ class EngineLookout:
         found = discrepancies(lock, read_receipt(folder), stat_files(folder, lock))
         return tuple(map(str, found))
 
-    def _progress(self) -> Progress | None:
+    def _progress(self, service: str) -> Progress | None:
         if self._weights is None:
             return None
         weights_dir, lock = self._weights
-        return read_progress(weights_dir / lock.folder)
+        return self.job_progress(service, weights_dir / lock.folder)
+
+    def job_progress(self, service: str, folder: Path) -> Progress | None:
+        """What the running job says of itself; None where none runs, or it has said nothing yet.
+
+        What an earlier job said last lies in the same place.
+        """
+        with _docker_answers():
+            container = self._find(service)
+        if container is None or container.status != "running":
+            return None
+        found = read_progress(folder)
+        began = _moment(container.attrs["State"]["StartedAt"])
+        return found if found and found.written_at >= began.timestamp() else None
 
     def _ask(self, url: str) -> tuple[int | None, str]:
         try:
@@ -247,8 +260,13 @@ def _last_logs(container: Container, lines: int) -> bytes:
     """The last lines; of a container that was restarted, the last ones before that."""
     if not container.attrs["RestartCount"]:
         return container.logs(tail=lines)
-    ended_at = datetime.fromisoformat(container.attrs["State"]["FinishedAt"][:19])
+    ended_at = _moment(container.attrs["State"]["FinishedAt"]).replace(tzinfo=None)
     return container.logs(tail=lines, until=ended_at + timedelta(seconds=1))
+
+
+def _moment(text: str) -> datetime:
+    """Docker's time stamp, UTC, to the second."""
+    return datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc)
 
 
 def _gist(words: str) -> str:
@@ -286,6 +304,12 @@ def _docker_answers() -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException) as error:
+        if "PermissionError" in str(error):
+            raise DockerUnavailable(
+                "you may not use Docker",
+                why="its socket is for root and the members of the group docker",
+                next_step="sudo, or as root: usermod -aG docker YOU, then log in anew",
+            ) from error
         raise DockerUnavailable(
             "Docker does not answer",
             why=str(error),

@@ -14,14 +14,24 @@ from orchestrator.core.plan import (
     PullImage,
     RunJob,
     StartService,
+    Step,
 )
 from orchestrator.core.settings import Settled
 
 
-def as_text(plan: Plan) -> str:
-    """One line a step: what is done, what must then be true, and why."""
+def as_text(plan: Plan, present: frozenset[str] = frozenset()) -> str:
+    """One line a step: what is done, what must then be true, and why.
+
+    `present`: names of steps whose image is here already, so that nothing is done.
+    """
     rows = [
-        (f"{n}.", step.name, describe_action(step.action), describe_gate(step.gate), step.cause)
+        (
+            f"{n}.",
+            step.name,
+            _describe_step(step),
+            describe_gate(step.gate),
+            "it is here already" if step.name in present else step.cause,
+        )
         for n, step in enumerate(plan.steps, start=1)
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -45,7 +55,7 @@ def as_record(plan: Plan, settled: Settled) -> dict[str, Any]:
         "steps": [
             {
                 "name": step.name,
-                "action": describe_action(step.action),
+                "action": _describe_step(step),
                 "gate": describe_gate(step.gate),
                 "within_s": step.patience.within_s,
                 "tries": step.patience.tries,
@@ -64,6 +74,11 @@ def settings_as_text(settled: Settled) -> str:
         f"{name.ljust(width)}  {'' if value is None else value}  [{settled.origins[name]}]\n"
         for name, value in values.items()
     )
+
+
+def _describe_step(step: Step) -> str:
+    # The action of this step is for after a crash; what it does is in its gate.
+    return "ask the model" if isinstance(step.gate, Generates) else describe_action(step.action)
 
 
 def describe_action(action: Action) -> str:

@@ -125,7 +125,7 @@ def test_an_unknown_profile_is_refused_with_those_there_are(tmp_path: Path) -> N
     (tmp_path / "profiles" / "demo.toml").touch()
     with pytest.raises(BadConfiguration) as refusal:
         files.read_profile(tmp_path, "dmeo")
-    assert refusal.value.next_step == "--profile demo"
+    assert refusal.value.next_step == "did you mean --profile demo?"
 
 
 def test_a_profile_that_lacks_a_field_names_it(tmp_path: Path) -> None:
