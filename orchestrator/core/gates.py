@@ -109,6 +109,8 @@ class Fault(Enum):
     ACCEPTANCE = "acceptance"
 
 
+# The gateway's error code where the engine does not accept its key.
+ENGINE_REFUSES_GATEWAY = "engine_refused_gateway"
 # Exit codes of the stack's own programs, the same as the orchestrator's.
 # 130 and 143: after SIGINT and SIGTERM, so somebody wanted it to end.
 FAULT_OF_EXIT_CODE = {
@@ -236,6 +238,9 @@ def _judge_replies(gate: Generates, seen: Sighting) -> GateResult:
             return GateResult(Verdict.SHUT, reason, Fault.ACCEPTANCE)
     if seen.http_status == 401:  # noqa: PLR2004 - HTTP's own number
         reason = "the gateway does not know the key in the secrets folder: it was changed since"
+        return GateResult(Verdict.SHUT, reason, Fault.KEY)
+    if ENGINE_REFUSES_GATEWAY in seen.trouble:
+        reason = "engine and gateway hold different keys: the secrets folder was changed since"
         return GateResult(Verdict.SHUT, reason, Fault.KEY)
     if len(seen.replies) < gate.times:
         return GateResult(Verdict.WAIT, seen.trouble or "no reply yet")

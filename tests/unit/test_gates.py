@@ -142,3 +142,13 @@ def test_a_crash_is_told_with_the_last_line_that_was_said() -> None:
     assert judge(Healthy("inference"), looping, STARTING).reason == (
         "crashed and was restarted: the engine was ended by SIGKILL"
     )
+
+
+@pytest.mark.parametrize(
+    ("http_status", "trouble"),
+    [(401, ""), (502, '502 {"error": {"code": "engine_refused_gateway"}}')],
+)
+def test_a_key_that_was_changed_is_not_waited_for(http_status: int, trouble: str) -> None:
+    seen = replace(REPLIED, replies=(), http_status=http_status, trouble=trouble)
+    result = judge(GENERATES, seen, ABSENT)
+    assert (result.verdict, result.fault) == (Verdict.SHUT, Fault.KEY)
