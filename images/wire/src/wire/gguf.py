@@ -5,55 +5,22 @@ The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 import math
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-# name, elements in a block, bytes in a block; by the number in the file.
-GGML_TYPES: Mapping[int, tuple[str, int, int]] = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34),
-    9: ("Q8_1", 32, 40),
-    10: ("Q2_K", 256, 84),
-    11: ("Q3_K", 256, 110),
-    12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210),
-    15: ("Q8_K", 256, 292),
-    16: ("IQ2_XXS", 256, 66),
-    17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98),
-    19: ("IQ1_S", 256, 50),
-    20: ("IQ4_NL", 32, 18),
-    21: ("IQ3_S", 256, 110),
-    22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136),
-    24: ("I8", 1, 1),
-    25: ("I16", 1, 2),
-    26: ("I32", 1, 4),
-    27: ("I64", 1, 8),
-    28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56),
-    30: ("BF16", 1, 2),
-    34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66),
-    39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36),
-    41: ("Q1_0", 128, 18),
-}
+from wire.ggml_types import GGML_TYPES
 
 # A real header has 3 to 20 MB, nearly all of it the tokenizer. Beyond these it is damage or malice.
-_MAX_HEADER_BYTES = 64 << 20
-_MAX_STRING_BYTES = 8 << 20
+_MAX_HEADER_BYTES = 32 << 20
+_MAX_STRING_BYTES = 4 << 20
 _MAX_VALUES = 10_000
-_MAX_TENSORS = 200_000
-_MAX_TOKENS = 2_000_000
+_MAX_TENSORS = 100_000
+_MAX_TEXTS = 1_000_000
 _MAX_DIMENSIONS = 4
+_MAX_BYTES = 1 << 62  # what offsets and sizes may come to; engines count both in 64 signed bits
+# Lists of numbers that say something of each layer. Longer ones are about tokens.
+_MAX_LAYERS = 1000
 
 _SCALARS = {
     0: "<B",
@@ -71,6 +38,7 @@ _SCALARS = {
 _STRING, _ARRAY = 8, 9
 _TOKENS = "tokenizer.ggml.tokens"
 _SKIP_BYTES = 1 << 20
+_LONGEST_NAME = 100
 
 
 class NotGguf(ValueError):
@@ -81,31 +49,6 @@ class Reader(Protocol):
     """Bytes from the start of the file on, as an open file gives them."""
 
     def read(self, size: int, /) -> bytes: ...
-
-
-class Ranged:
-    """A reader over `fetch(start, end)`, of which it asks `step_bytes` at a time."""
-
-    def __init__(
-        self, fetch: Callable[[int, int], bytes], size_bytes: int, *, step_bytes: int = 4 << 20
-    ) -> None:
-        self._fetch = fetch
-        self._size_bytes = size_bytes
-        self._step_bytes = step_bytes
-        self._fetched = 0
-        self._ahead = bytearray()
-
-    def read(self, size: int, /) -> bytes:
-        while len(self._ahead) < size and self._fetched < self._size_bytes:
-            end = min(self._size_bytes, self._fetched + max(self._step_bytes, size))
-            piece = self._fetch(self._fetched, end)
-            if not piece:
-                break
-            self._ahead += piece
-            self._fetched += len(piece)
-        taken = bytes(self._ahead[:size])
-        del self._ahead[:size]
-        return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +68,14 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`values`: all that are no arrays. `tokens`: the vocabulary, which only a first shard has."""
+    """`values`: all that are no arrays. `lists`: arrays of up to 1000 numbers, as one for each layer.
+
+    `tokens`: the vocabulary, which only a first shard has.
+    """
 
     version: int
     values: Mapping[str, str | int | float]
+    lists: Mapping[str, tuple[int | float, ...]]
     tokens: tuple[str, ...] | None
     tensors: tuple[Tensor, ...]
     data_offset: int
@@ -146,7 +93,7 @@ class Header:
 
     def count(self, key: str) -> int | None:
         found = self.values.get(key)
-        return found if isinstance(found, int) else None
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
 
     def of_architecture(self, name: str) -> int | None:
         return self.count(f"{self.architecture}.{name}")
@@ -161,17 +108,18 @@ def read_header(reader: Reader) -> Header:
     if version not in {2, 3}:
         raise NotGguf(f"version {version} is not 2 or 3 (or the file is for big-endian machines)")
     tensors = bytes_.count("tensors", _MAX_TENSORS)
-    values, tokens = _read_values(bytes_, bytes_.count("values", _MAX_VALUES))
-    alignment = values.get("general.alignment", 32)
+    said = _read_values(bytes_, bytes_.count("values", _MAX_VALUES))
+    alignment = said.values.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
         raise NotGguf(f"general.alignment is {alignment!r}, no power of two")
     found = [_read_tensor(bytes_) for _ in range(tensors)]
     data_offset = -(-bytes_.taken // alignment) * alignment
     return Header(
         version=version,
-        values=values,
-        tokens=tokens,
-        tensors=tuple(_placed(tensor, data_offset) for tensor in found),
+        values=said.values,
+        lists=said.lists,
+        tokens=said.tokens,
+        tensors=tuple(replace(tensor, offset=data_offset + tensor.offset) for tensor in found),
         data_offset=data_offset,
         alignment=alignment,
     )
@@ -197,6 +145,10 @@ class _Bytes:
         (found,) = struct.unpack(layout, self.take(struct.calcsize(layout)))
         return int(found)
 
+    def numbers(self, layout: str, count: int) -> tuple[int | float, ...]:
+        whole = f"<{count}{layout[1:]}"
+        return struct.unpack(whole, self.take(struct.calcsize(whole)))
+
     def count(self, of: str, most: int) -> int:
         found = self.number("<Q")
         if found > most:
@@ -216,49 +168,56 @@ class _Bytes:
             size -= len(self.take(min(size, _SKIP_BYTES)))
 
 
-def _read_values(
-    bytes_: _Bytes, count: int
-) -> tuple[dict[str, str | int | float], tuple[str, ...] | None]:
-    values: dict[str, str | int | float] = {}
+@dataclass(slots=True)
+class _Said:
+    values: dict[str, str | int | float]
+    lists: dict[str, tuple[int | float, ...]]
     tokens: tuple[str, ...] | None = None
+
+
+def _read_values(bytes_: _Bytes, count: int) -> _Said:
+    said = _Said({}, {})
     seen: set[str] = set()
     for _ in range(count):
         key = bytes_.string()
         if key in seen:
-            raise NotGguf(f"it has {key} twice")
+            raise NotGguf(f"it has {_short(key)} twice")
         seen.add(key)
         kind = bytes_.number("<I")
         if kind == _ARRAY:
-            texts = _read_array(bytes_, key)
-            tokens = texts if key == _TOKENS else tokens
+            _read_array(bytes_, key, said)
         elif kind == _STRING:
-            values[key] = bytes_.string()
+            said.values[key] = bytes_.string()
         else:
-            (values[key],) = struct.unpack(
-                layout := _scalar(kind, key), bytes_.take(struct.calcsize(layout))
-            )
-    return values, tokens
+            (said.values[key],) = bytes_.numbers(_scalar(kind, key), 1)
+    return said
 
 
-def _read_array(bytes_: _Bytes, key: str) -> tuple[str, ...]:
-    """Its texts where it is the vocabulary. Other arrays are stepped over."""
+def _read_array(bytes_: _Bytes, key: str, said: _Said) -> None:
+    """Keep the vocabulary, and short lists of numbers. Other arrays are stepped over."""
     kind = bytes_.number("<I")
+    layout = "" if kind == _STRING else _scalar(kind, key)
     count = bytes_.number("<Q")
-    if kind != _STRING:
-        bytes_.skip(count * struct.calcsize(_scalar(kind, key)))
-        return ()
-    if count > _MAX_TOKENS:
-        raise NotGguf(f"{key} has {count} entries, more than {_MAX_TOKENS}")
-    if key == _TOKENS:
-        return tuple(bytes_.string() for _ in range(count))
-    for _ in range(count):
-        bytes_.skip(bytes_.count("bytes of text", _MAX_STRING_BYTES))
-    return ()
+    if kind == _STRING:
+        if count > _MAX_TEXTS:
+            raise NotGguf(f"{_short(key)} has {count} entries, more than {_MAX_TEXTS}")
+        if key == _TOKENS:
+            said.tokens = tuple(bytes_.string() for _ in range(count))
+            return
+        for _ in range(count):
+            bytes_.skip(bytes_.count("bytes of text", _MAX_STRING_BYTES))
+        return
+    if count <= _MAX_LAYERS:
+        said.lists[key] = bytes_.numbers(layout, count)
+        return
+    bytes_.skip(count * struct.calcsize(layout))
 
 
 def _scalar(kind: int, key: str) -> str:
+    if kind == _ARRAY:
+        raise NotGguf(f"{_short(key)} is an array of arrays, which no model has")
     if kind not in _SCALARS:
-        raise NotGguf(f"{key} has the unknown type {kind}")
+        raise NotGguf(f"{_short(key)} has the unknown type {kind}")
     return _SCALARS[kind]
 
 
@@ -266,17 +225,22 @@ def _read_tensor(bytes_: _Bytes) -> Tensor:
     name = bytes_.string()
     dimensions = bytes_.number("<I")
     if dimensions > _MAX_DIMENSIONS:
-        raise NotGguf(f"{name} has {dimensions} dimensions, more than {_MAX_DIMENSIONS}")
+        raise NotGguf(f"{_short(name)} has {dimensions} dimensions, more than {_MAX_DIMENSIONS}")
     shape = struct.unpack(f"<{dimensions}Q", bytes_.take(8 * dimensions))
     kind, offset = bytes_.number("<I"), bytes_.number("<Q")
+    values = math.prod(shape)
+    if max(values, offset, *shape) > _MAX_BYTES:
+        raise NotGguf(f"{_short(name)}, {shape} at {offset}, is larger than anything real")
     if kind not in GGML_TYPES:
         return Tensor(name, f"type {kind}", shape, offset, None)
     type_name, block, block_bytes = GGML_TYPES[kind]
     if shape and shape[0] % block:
-        raise NotGguf(f"{name} has rows of {shape[0]}, but {type_name} packs {block} together")
-    return Tensor(name, type_name, shape, offset, math.prod(shape) // block * block_bytes)
+        raise NotGguf(
+            f"{_short(name)} has rows of {shape[0]}, but {type_name} packs {block} together"
+        )
+    return Tensor(name, type_name, shape, offset, values // block * block_bytes)
 
 
-def _placed(tensor: Tensor, data_offset: int) -> Tensor:
-    offset = data_offset + tensor.offset
-    return Tensor(tensor.name, tensor.type, tensor.shape, offset, tensor.size_bytes)
+def _short(name: str) -> str:
+    """A name that an error can quote, whatever the file says."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."

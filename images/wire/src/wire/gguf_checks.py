@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from wire.gguf import Header
+from wire.gguf import Header, Tensor
 
 # Decoders all of whose layers of one kind hold the same tensors.
 KNOWN_ARCHITECTURES = frozenset(
@@ -34,6 +34,7 @@ def problems(files: Mapping[str, tuple[Header, int]]) -> Iterator[str]:
         for path, (header, size) in shards.items():
             yield from _misnumbered(path, header)
             yield from _not_in_file(path, header, size)
+            yield from _misplaced(path, header)
         yield from _repeated(shards)
         # What a missing shard holds would be reported tensor by tensor.
         if not missing:
@@ -72,6 +73,18 @@ def _not_in_file(path: str, header: Header, size_bytes: int) -> Iterator[str]:
         if tensor.end > size_bytes:
             yield f"{path}: {tensor.name} ends at byte {tensor.end}, but the file at {size_bytes}"
             return
+
+
+def _misplaced(path: str, header: Header) -> Iterator[str]:
+    before: Tensor | None = None
+    for tensor in sorted(header.tensors, key=lambda tensor: tensor.offset):
+        if (tensor.offset - header.data_offset) % header.alignment:
+            yield f"{path}: {tensor.name} is not at a multiple of {header.alignment} bytes"
+            return
+        if before is not None and before.end > tensor.offset:
+            yield f"{path}: {before.name} and {tensor.name} overlap at byte {tensor.offset}"
+            return
+        before = tensor
 
 
 def _repeated(shards: Mapping[str, tuple[Header, int]]) -> Iterator[str]:
