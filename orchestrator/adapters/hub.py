@@ -9,10 +9,11 @@ import re
 import ssl
 import zipfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import httpx
 from typing_extensions import Buffer, assert_never
@@ -72,6 +73,24 @@ class Hubs:
                 return self._hashed(source, listing, file)
             case _:
                 return file
+
+    def piece(self, source: Source, path: str, start: int, end: int) -> bytes:
+        """Bytes `start` to `end`, the last not included, of one file: not fewer, and no other."""
+        url = _address(source, path)
+        headers = self._headers() if isinstance(source, HuggingFace) else {}
+        try:
+            with _range(self._http, url, start, end, headers) as response:
+                self._refuse_bad_answer(response)
+                content, _ = _read_range(response, start, end)
+        except (httpx.TransportError, httpx.TooManyRedirects) as error:
+            raise _unreachable(error, url) from error
+        except (httpx.InvalidURL, OSError) as error:
+            raise SourceUnavailable(f"{path}: {error}", lasting=True) from error
+        if len(content) != end - start:
+            raise SourceUnavailable(
+                f"{path}: asked for bytes {start} to {end}, it sends {len(content)} bytes"
+            )
+        return content
 
     def _hashed(self, source: HuggingFace, listing: Listing, file: Published) -> Published:
         """A small file is known by git's hash: fetch it, check that, and compute the sha256."""
@@ -248,17 +267,47 @@ class _Ranged(io.RawIOBase):
         return len(content)
 
     def _fetch(self, start: int, count: int) -> tuple[bytes, int]:
-        wanted = f"bytes={start}-{start + count - 1}"
-        with self._http.stream(
-            "GET", self._url, headers={"Range": wanted, "Accept-Encoding": "identity"}
-        ) as response:
-            found = re.fullmatch(
-                rf"bytes {start}-\d+/(\d+)", response.headers.get("Content-Range", "")
-            )
-            if response.status_code != httpx.codes.PARTIAL_CONTENT or found is None:
-                message = f"asked for {wanted}, the answer is {response.status_code}"
-                raise OSError(message)
-            return response.read(), int(found[1])
+        with _range(self._http, self._url, start, start + count, {}) as response:
+            return _read_range(response, start, start + count)
+
+
+def _range(
+    http: httpx.Client, url: str, start: int, end: int, headers: Mapping[str, str]
+) -> AbstractContextManager[httpx.Response]:
+    # Not compressed: a range is one of the file's own bytes.
+    asked = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
+    return http.stream("GET", url, headers={**headers, **asked})
+
+
+def _read_range(response: httpx.Response, start: int, end: int) -> tuple[bytes, int]:
+    """The bytes, and the size of the whole file. OSError where the answer is another one."""
+    found = re.fullmatch(rf"bytes {start}-\d+/(\d+)", response.headers.get("Content-Range", ""))
+    if response.status_code != httpx.codes.PARTIAL_CONTENT or found is None:
+        message = f"asked for bytes {start} to {end}, the answer is {response.status_code}"
+        raise OSError(message)
+    content = bytearray()
+    for chunk in response.iter_raw():
+        content += chunk
+        if len(content) > end - start:
+            message = f"asked for {end - start} bytes, it sends more"
+            raise OSError(message)
+    return bytes(content), int(found[1])
+
+
+def _address(source: Source, path: str) -> str:
+    match source:
+        case HuggingFace():
+            revision = quote(source.revision, safe="")
+            return f"{source.endpoint.rstrip('/')}/{source.repo}/resolve/{revision}/{quote(path)}"
+        case ModelScope():
+            query = urlencode({"Revision": source.revision, "FilePath": path})
+            return f"{source.endpoint.rstrip('/')}/api/v1/models/{source.repo}/repo?{query}"
+        case HttpFolder():
+            return f"{_base(source)}/{quote(path)}"
+        case WheelMember() | MountedFolder():
+            raise SourceUnavailable(f"{describe(source)} is not read by ranges", lasting=True)
+        case _:
+            assert_never(source)
 
 
 def _base(source: HttpFolder) -> str:

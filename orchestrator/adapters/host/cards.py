@@ -1,0 +1,68 @@
+"""NVIDIA's cards, asked of the driver's own tool."""
+
+from pathlib import Path
+
+from orchestrator.adapters.host.commands import ask, is_there
+from orchestrator.adapters.host.machine import HERE, text
+from orchestrator.core.facts import Gpu
+from orchestrator.core.probes.captures import merged_gpus
+from orchestrator.core.probes.nvidia import Smi, parse_table
+from orchestrator.core.probes.nvidia_lists import bus_addresses, parse_query
+from orchestrator.core.probes.text import first_known, whole
+
+FIELDS = (
+    *("index", "name", "memory.total", "memory.used", "memory.free", "persistence_mode"),
+    *("driver_version", "pci.bus_id"),
+)
+# Drivers before 510 refuse the whole question for a field they don't know.
+NEWER_FIELDS = ("compute_cap", "mig.mode.current")
+# Waking a card that no persistence daemon keeps awake takes seconds, for each of them.
+WITHIN_S = 30
+NVIDIA, DISPLAY = "0x10de", "0x03"
+WINDOWS_CARD = "dev/dxg"
+
+
+def read_cards(root: Path = HERE) -> Smi:
+    """`gpus`: () where there is none; of cards that no driver tells about, their number alone."""
+    if not is_there("nvidia-smi"):
+        # Windows gives a card to WSL through this device, and does not say how many there are.
+        hidden = (root / WINDOWS_CARD).exists()
+        return Smi(gpus=None if hidden else _driverless(root))
+    query, table = _query(), ask("nvidia-smi", within_s=WITHIN_S)
+    queried, drawn = parse_query(query), parse_table(table.text if table else "")
+    gpus = merged_gpus((queried.gpus, drawn.gpus))
+    return Smi(
+        gpus=_beside_nodes(gpus, bus_addresses(query), root) if gpus else gpus,
+        driver_version=first_known(queried.driver_version, drawn.driver_version),
+        driver_cuda=drawn.driver_cuda,
+    )
+
+
+def _query() -> str:
+    for fields in ((*FIELDS, *NEWER_FIELDS), FIELDS):
+        answer = ask(
+            "nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv", within_s=WITHIN_S
+        )
+        if answer and answer.ok:
+            return answer.text
+    return ""
+
+
+def _beside_nodes(gpus: tuple[Gpu, ...], addresses: dict[int, str], root: Path) -> tuple[Gpu, ...]:
+    """The kernel writes -1 where a card is beside no node in particular."""
+    devices = root / "sys/bus/pci/devices"
+    nodes = {
+        index: whole(text(devices / address / "numa_node").strip())
+        for index, address in addresses.items()
+    }
+    return tuple(gpu.model_copy(update={"numa_node": nodes.get(gpu.index)}) for gpu in gpus)
+
+
+def _driverless(root: Path) -> tuple[Gpu, ...]:
+    devices = sorted((root / "sys/bus/pci/devices").glob("*"))
+    cards = [
+        device
+        for device in devices
+        if text(device / "vendor").strip() == NVIDIA and text(device / "class").startswith(DISPLAY)
+    ]
+    return tuple(Gpu(index=index) for index, _ in enumerate(cards))
