@@ -1,22 +1,41 @@
 """What one model at one quantisation needs, and how it is served: `configs/profiles/NAME.toml`."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import Self
 
-from orchestrator.core.facts import HostFacts
 from orchestrator.core.settings import Layer
 from wire.weights import RelativePath, Repo
 
-SMALL = "smollm2-135m"  # a small real model, from the Python index
-
 
 class Engine(str, Enum):
+    """The program that runs the model: see docs/profiles.md for what each can read."""
+
     LLAMACPP = "llamacpp"
+    KT_LEGACY = "kt-legacy"
+    KT_SGLANG = "kt-sglang"
+
+
+class Route(str, Enum):
+    """By what compromise a model comes to run on a small host; best first."""
+
+    FULL = "full model"
+    DYNAMIC = "dynamic quant"
+    DISTILLATION = "distillation"
+    OTHER = "other model"
+    SMALL = "small model"
+    TEST = "test model"
+
+
+class Status(str, Enum):
+    """How far a profile can be trusted to run as described."""
+
+    PROVEN = "proven here"
+    DOCUMENTED = "documented upstream"
+    EXPERIMENTAL = "experimental"
 
 
 class _Table(BaseModel):
@@ -85,18 +104,85 @@ def _one_folder(sources: tuple[ProfileSource, ...]) -> tuple[ProfileSource, ...]
 class Serving(_Table):
     """Defaults for the settings of the same names: an operator may choose otherwise."""
 
-    context_tokens: int
-    slots: int
-    inference_memory_bytes: int
-    load_timeout_s: int
+    context_tokens: int = Field(ge=256, description="context of each slot")
+    slots: int = Field(ge=1, le=64, description="requests the engine works on at once")
+    max_tokens: int = Field(gt=0, description="the longest reply")
+    gpu_experts: int = Field(0, ge=0, description="routed experts of each layer on the GPU")
+    load_timeout_s: int = Field(ge=1, description="patience with the engine's start")
+    first_token_timeout_s: int = Field(600, gt=0, description="patience with a first token")
+    idle_timeout_s: int = Field(120, gt=0, description="patience between two tokens")
+    total_timeout_s: int = Field(3600, gt=0, description="the longest that a reply may take")
     system_message: str = Field("", description="what the model is told before a chat begins")
 
 
-class Needs(_Table):
-    """The least a host must have."""
+class Figure(_Table):
+    """An amount that somebody measured or published. `source`: who, and where to read it."""
 
-    memory_bytes: int = Field(gt=0, description="free RAM that the engine takes")
-    cpu_flags: frozenset[str] = frozenset()
+    least_bytes: int = Field(gt=0, description="without so much it does not run")
+    recommended_bytes: int | None = Field(None, gt=0, description="to run as it should")
+    source: str = Field(min_length=1, description="who says so, and where")
+
+
+class Needs(_Table):
+    """The least a host must have, as published or measured; `source` is for the fields beside it.
+
+    `driver_cuda`: the CUDA version that the driver must know, which the engine was built for.
+    """
+
+    memory: Figure = Field(description="RAM that the engine takes")
+    vram: Figure | None = Field(None, description="VRAM over all cards; none: no GPU needed")
+    gpus: int = Field(0, ge=0, description="NVIDIA cards, at the least")
+    compute_capability: tuple[int, int] | None = Field(None, description="at the least, as [8, 9]")
+    driver_cuda: tuple[int, int] | None = Field(None, description="at the least, as [12, 8]")
+    cpu_flags: frozenset[str] = Field(frozenset(), description="as in /proc/cpuinfo")
+    source: str = Field(min_length=1, description="who says so of cards and instructions")
+
+
+class Model(_Table):
+    """Which model this is, and what its files hold together. Parameters are as published."""
+
+    family: str = Field(description="what its makers call it")
+    architecture: str = Field(description="as GGUF's general.architecture, or HF's model_type")
+    quantisation: str = Field(description="as in Q4_K_M")
+    parameters: int = Field(gt=0)
+    active_parameters: int | None = Field(None, gt=0, description="of those, used for a token")
+    total_bytes: int = Field(gt=0, description="of all files that the patterns name")
+    files: int | None = Field(None, gt=0, description="how many; none: not published")
+    source: str = Field(min_length=1, description="where the sizes are published")
+    also_needs: str = Field("", description="what the engine needs beside these files, in words")
+
+
+class KtLegacyOptions(_Table):
+    """What only kt-legacy understands. `rules`: a file of configs/placements, "" the engine's own."""
+
+    rules: str = ""
+    chunk_tokens: int = Field(256, gt=0)
+
+
+class KtSglangOptions(_Table):
+    """What only kt-sglang understands; the names are those of its flags."""
+
+    method: Literal[
+        "AMXINT4",
+        "AMXINT8",
+        "RAWINT4",
+        "FP8",
+        "BF16",
+        "FP8_PERCHANNEL",
+        "GPTQ_INT4",
+        "MXFP4",
+        "MXFP8",
+        "LLAMAFILE",
+        "MOE_INT4",
+        "MOE_INT8",
+    ]
+    attention_backend: Literal["triton", "flashinfer"]
+    mem_fraction_static: float = Field(gt=0, lt=1)
+    chunked_prefill_size: int = Field(gt=0)
+    gpu_prefill_token_threshold: int = Field(0, ge=0)
+    deferred_experts_per_token: int = Field(0, ge=0, le=4)
+    reasoning_parser: str = ""
+    tool_call_parser: str = ""
 
 
 class Acceptance(_Table):
@@ -108,9 +194,16 @@ class Acceptance(_Table):
 
 
 class Profile(_Table):
-    name: str
-    summary: str
-    engine: Engine
+    """One model at one quantisation, and how it is served. See docs/profiles.md."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", description="as the file is called")
+    summary: str = Field(description="one line for people")
+    engine: Engine = Field(description="the program that runs the model")
+    route: Route = Field(description="by what compromise the model comes to run; best first")
+    status: Status = Field(description="how far the profile can be trusted")
+    rank: int = Field(ge=0, description="within its route and status: lower is recommended first")
+    quality: str = Field(min_length=1, description="what is lost against the full model")
+    model: Model
     model_file: RelativePath = Field(description="the file the engine opens: the first shard")
     sources: Annotated[
         tuple[ProfileSource, ...], Field(min_length=1), AfterValidator(_one_folder)
@@ -118,6 +211,19 @@ class Profile(_Table):
     serving: Serving
     needs: Needs
     acceptance: Acceptance
+    kt_legacy: KtLegacyOptions | None = None
+    kt_sglang: KtSglangOptions | None = None
+
+    @model_validator(mode="after")
+    def _options_of_its_engine(self) -> Self:
+        for engine, options in (
+            (Engine.KT_LEGACY, self.kt_legacy),
+            (Engine.KT_SGLANG, self.kt_sglang),
+        ):
+            if (options is not None) != (self.engine is engine):
+                message = f"the table {engine.value.replace('-', '_')} belongs to {engine.value}"
+                raise ValueError(message)
+        return self
 
     @property
     def lock_name(self) -> str:
@@ -127,34 +233,3 @@ class Profile(_Table):
         """The profile's own choices, as a layer below everything the operator says."""
         values = self.serving.model_dump(exclude_unset=True)
         return Layer(values=values, origins=dict.fromkeys(values, f"profile {self.name}"))
-
-
-@dataclass(frozen=True, slots=True)
-class Pick:
-    """A profile, and why this one, in one line."""
-
-    name: str
-    reason: str
-
-
-def pick_profile(
-    named: str | None, previous: str | None, known: Iterable[str], facts: HostFacts
-) -> Pick:
-    """The profile to bring up: the one named, else the one that served last, else by the host."""
-    known = frozenset(known)
-    if named is not None:
-        return Pick(named, "as you asked")
-    others = "another: --profile NAME, one of " + ", ".join(sorted(known))
-    if previous is not None:
-        return Pick(previous, f"it was chosen last time; {others}")
-    if facts.gpus:
-        return Pick("demo", f"no profile for this GPU is installed, so the test model; {others}")
-    if SMALL in known and facts.index_answers:
-        return Pick(SMALL, f"no NVIDIA GPU found, so a small model for the CPU; {others}")
-    no_index = "" if facts.index_answers is None else " and no Python index answers"
-    return Pick("demo", f"no NVIDIA GPU found{no_index}, so the test model; {others}")
-
-
-def wants_index(named: str | None, previous: str | None, facts: HostFacts) -> bool:
-    """Does the choice hang on whether the Python index answers? Asking takes time."""
-    return named is None and previous is None and not facts.gpus
