@@ -28,7 +28,7 @@ RECIPES: Mapping[str, Recipe] = {
         Recipe(
             name="inference-llamacpp",
             dockerfile="inference/llamacpp/Dockerfile",
-            sources=("inference/llamacpp", "wire"),
+            sources=("inference/llamacpp", "inference/placing", "wire"),
         ),
         Recipe(name="gateway", dockerfile="gateway/Dockerfile", sources=("gateway", "wire")),
         Recipe(name="webui", dockerfile="webui/Dockerfile", sources=("webui",), owned=True),

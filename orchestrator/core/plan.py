@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.core.advice import Advice
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.gates import Answers, Gate, Generates, Healthy, ImagePresent, Proven
 from orchestrator.core.images import Build
@@ -189,20 +190,19 @@ def _first_token_step(settings: Settings, profile: Profile) -> Step:
             max_tokens=profile.acceptance.max_tokens,
             times=2,
         ),
-        patience=Patience(within_s=settings.load_timeout_s + 120, tries=settings.tries),
+        patience=Patience(
+            within_s=settings.load_timeout_s + settings.first_token_timeout_s, tries=settings.tries
+        ),
         cause="a running container proves nothing, a reply does",
     )
 
 
 def stack_env(
-    settings: Settings,
-    profile: Profile,
-    facts: HostFacts,
-    folders: Folders,
-    image_refs: Mapping[str, str],
+    advice: Advice, facts: HostFacts, folders: Folders, image_refs: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Every variable of compose.yaml. `image_refs`: service -> image reference."""
     uid, gid = stack_owner(facts)
+    profile, settings, placement = advice.profile, advice.settled.settings, advice.placement
     values = {
         "UID": uid,
         "GID": gid,
@@ -218,11 +218,15 @@ def stack_env(
         "MODEL_FILE": profile.model_file,
         "MODEL_NAME": settings.model_name,
         "SYSTEM_MESSAGE": settings.system_message,
-        "CONTEXT_TOKENS": settings.context_tokens,
-        "SLOTS": settings.slots,
-        "THREADS": settings.threads,
-        "INFERENCE_CPUSET": settings.inference_cpus,
-        "INFERENCE_MEMORY_BYTES": settings.inference_memory_bytes,
+        "CONTEXT_TOKENS": placement.context_tokens,
+        "SLOTS": placement.slots,
+        "MAX_TOKENS": placement.max_tokens,
+        "THREADS": placement.threads,
+        "MEMORY_POLICY": placement.policy.value,
+        "MEMORY_NODES": ",".join(map(str, placement.nodes)),
+        "INFERENCE_CPUSET": placement.cpuset,
+        "INFERENCE_MEMORY_BYTES": placement.memory_limit_bytes,
+        "INFERENCE_SHM_BYTES": placement.shm_bytes,
         "LOAD_TIMEOUT_S": settings.load_timeout_s,
         "GATEWAY_PORT": settings.gateway_port,
         "WEBUI_PORT": settings.webui_port,

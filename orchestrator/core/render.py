@@ -5,6 +5,7 @@ from typing import Any
 
 from typing_extensions import assert_never
 
+from orchestrator.core.advice import Advice
 from orchestrator.core.gates import Answers, Gate, Generates, Healthy, ImagePresent, Proven
 from orchestrator.core.plan import (
     Action,
@@ -42,27 +43,32 @@ def as_text(plan: Plan, present: frozenset[str] = frozenset()) -> str:
     )
 
 
-def as_record(plan: Plan, settled: Settled) -> dict[str, Any]:
-    """The plan as JSON-ready values, with the settings behind it and where each came from."""
+def as_record(plan: Plan | None, advice: Advice) -> dict[str, Any]:
+    """The plan as JSON-ready values, with the settings behind it and where each came from.
+
+    `plan`: None where only the fit could be judged.
+    """
+    settled = advice.settled
     settings = settled.settings.model_dump(mode="json")
     return {
-        "profile": plan.profile,
+        "profile": advice.profile.name,
         "settings": {
             name: {"value": value, "from": settled.origins[name]}
             for name, value in settings.items()
         },
-        "env": dict(plan.env),
-        "steps": [
-            {
-                "name": step.name,
-                "action": _describe_step(step),
-                "gate": describe_gate(step.gate),
-                "within_s": step.patience.within_s,
-                "tries": step.patience.tries,
-                "cause": step.cause,
-            }
-            for step in plan.steps
-        ],
+        "env": dict(plan.env) if plan else None,
+        "steps": [_step_record(step) for step in plan.steps] if plan else None,
+    }
+
+
+def _step_record(step: Step) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "action": _describe_step(step),
+        "gate": describe_gate(step.gate),
+        "within_s": step.patience.within_s,
+        "tries": step.patience.tries,
+        "cause": step.cause,
     }
 
 

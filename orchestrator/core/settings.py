@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -65,6 +65,7 @@ class Settings(BaseModel):
         pattern=r"^[a-z0-9][a-z0-9_-]*$",
         description="Compose project: the prefix of containers, networks and volumes",
     )
+    language: Literal["", "en", "zh"] = Field("", description="of doctor; none: your locale's")
     profile: str | None = Field(None, description="one of configs/profiles; none: chosen for you")
     state_dir: Folder = Field(Path(".state"), description="env file, journal, lock, build logs")
     configs_dir: Folder = Field(Path("configs"), description="profiles, and the locks of weights")
@@ -108,13 +109,24 @@ class Settings(BaseModel):
     inference_cpus: str = Field(
         "", pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", description="CPUs for the engine, as in 0-15"
     )
-    inference_memory_bytes: int = Field(8 << 30, ge=64 << 20, description="the engine's limit")
-    threads: int = Field(0, ge=0, description="engine threads; 0: one per CPU it may use")
+    inference_memory_bytes: int = Field(0, ge=0, description="the engine's limit; 0: computed")
+    threads: int = Field(0, ge=0, description="engine threads; 0: computed from physical cores")
+    memory_policy: Literal["", "local", "one node", "interleave", "replicate"] = Field(
+        "", description="where weights lie on a host of several NUMA nodes; none: chosen for you"
+    )
+    gpus: str = Field(
+        "", pattern=r"^(\d+(,\d+)*)?$", description="indices of the cards to use, as in 0,1"
+    )
+    gpu_experts: int = Field(0, ge=0, description="routed experts of each layer on the GPU")
     slots: int = Field(1, ge=1, le=64, description="requests the engine works on at once")
     context_tokens: int = Field(4096, ge=256, lt=2**31, description="context of each slot")
     system_message: Annotated[str, AfterValidator(_fits_an_env_file)] = Field(
         "", description="what the model is told before a chat that brings no system message"
     )
+    max_tokens: int = Field(2048, ge=1, description="the longest reply")
+    first_token_timeout_s: int = Field(600, ge=1, description="patience with a first token")
+    idle_timeout_s: int = Field(120, ge=1, description="patience between two tokens")
+    total_timeout_s: int = Field(3600, ge=1, description="the longest that a reply may take")
     load_timeout_s: int = Field(600, ge=1, description="patience with the engine's start")
     tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
 

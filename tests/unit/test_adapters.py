@@ -1,4 +1,4 @@
-"""Adapters, where no Docker is needed: parses, secret files, the run lock, digests."""
+"""Adapters, where no Docker is needed: secret files, the run lock, digests."""
 
 import os
 import stat
@@ -9,35 +9,12 @@ from pathlib import Path
 import pytest
 
 from fakes import a_lock
-from orchestrator.adapters import files, host, images, secret_files
-from orchestrator.core.errors import AlreadyRunning, BadConfiguration
-from orchestrator.core.facts import Gpu
+from orchestrator.adapters import files, images, secret_files
+from orchestrator.core.errors import AlreadyRunning
 from orchestrator.core.images import RECIPES, Recipe, a_build
 from wire.order import Folder, Order
 
 ME = (os.getuid(), os.getgid())
-MEMINFO = """MemTotal:       24603132 kB
-MemFree:        20010000 kB
-MemAvailable:   23000000 kB
-"""
-
-
-def test_available_memory_is_read_in_bytes() -> None:
-    assert host.parse_memory(MEMINFO) == 23_552_000_000
-    assert host.parse_memory("") is None
-
-
-def test_cpu_flags_are_those_of_the_first_cpu() -> None:
-    cpuinfo = "processor\t: 0\nflags\t\t: fpu avx2 amx_tile\n\nprocessor\t: 1\nflags\t\t: fpu\n"
-    assert host.parse_cpu_flags(cpuinfo) == frozenset({"fpu", "avx2", "amx_tile"})
-    assert host.parse_cpu_flags("processor : 0\nFeatures : asimd\n") is None
-
-
-def test_gpus_are_read_from_the_query_and_nothing_else_is_taken_for_one() -> None:
-    query = "NVIDIA GeForce RTX 4090, 24564\nNVIDIA A30 MIG, [N/A]\nNo devices were found\n"
-    assert host.parse_gpus(query) == (
-        Gpu(name="NVIDIA GeForce RTX 4090", memory_bytes=24564 * 1024 * 1024),
-    )
 
 
 def test_secrets_are_random_private_and_made_once(tmp_path: Path) -> None:
@@ -118,21 +95,6 @@ def test_a_killed_holder_leaves_no_stale_lock(tmp_path: Path) -> None:
     assert died.returncode == -9
     with files.run_lock(tmp_path, "up"):
         pass
-
-
-def test_an_unknown_profile_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "profiles" / "demo.toml").touch()
-    with pytest.raises(BadConfiguration) as refusal:
-        files.read_profile(tmp_path, "dmeo")
-    assert refusal.value.next_step == "did you mean --profile demo?"
-
-
-def test_a_profile_that_lacks_a_field_names_it(tmp_path: Path) -> None:
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "profiles" / "demo.toml").write_text('name = "demo"\n')
-    with pytest.raises(BadConfiguration, match="model_file"):
-        files.read_profile(tmp_path, "demo")
 
 
 def test_an_images_digest_follows_its_sources_and_nothing_else(tmp_path: Path) -> None:

@@ -1,109 +1,132 @@
-"""Reasons not to start, and which profile to start with."""
+"""Refusals: every reason in one error, each with its exit code, and what --force overrides."""
+
+from typing import Any
 
 import pytest
 
+import hosts
 from fakes import a_host, a_profile
+from judged import GB, judged, of_host, placed, shipped, taking
+from orchestrator.core.checks.finding import Finding, Said, Severity
 from orchestrator.core.errors import BadConfiguration, UnfitHost, UnfitProfile
-from orchestrator.core.facts import Gpu
-from orchestrator.core.preflight import refuse_unfit
-from orchestrator.core.profile import pick_profile, wants_index
+from orchestrator.core.preflight import refuse, refuse_full_disk
 from orchestrator.core.settings import Settings
 
-KNOWN = ("demo", "demo-q5")
-CHOSEN = Settings(profile="tiny")
+WHY = Said("it matters", "很重要")
 
 
-def test_a_fit_host_is_not_refused() -> None:
-    refuse_unfit(a_profile(), Settings(), a_host(), missing_bytes=2_000_000_000)
+def blocker(check: str, **changes: Any) -> Finding:
+    fields: dict[str, Any] = {
+        "check": check,
+        "severity": Severity.BLOCK,
+        "found": "212.0 GB (/data)",
+        "needed": "404.4 GB",
+        "why": WHY,
+        "next_step": Said("free some", "请腾出空间"),
+    }
+    return Finding(**(fields | changes))
 
 
-def test_every_reason_is_told_at_once() -> None:
-    poor = a_host(
-        memory_available_bytes=400_000_000,
-        disk_free_bytes=1_000_000_000,
-        cpu_flags=frozenset({"sse2"}),
-    )
+def note(check: str, severity: Severity) -> Finding:
+    return blocker(check, severity=severity)
+
+
+DISK = blocker("disk")
+NODES = blocker("memory-nodes", found="node 0: 251.0 GB", needed="node 0: 391.0 GB")
+PORTS = blocker(
+    "ports", found="8080: in use", needed="8080 3000", fix="export ORCH_GATEWAY_PORT=8081"
+)
+
+
+def test_only_blockers_refuse() -> None:
+    mild = tuple(note(severity.value, severity) for severity in Severity if severity != "block")
+    assert refuse(mild, forced=(), profile=a_profile(), chosen=True) == ()
+
+
+def test_every_blocker_is_in_the_one_error_with_its_numbers() -> None:
     with pytest.raises(UnfitProfile) as refusal:
-        refuse_unfit(a_profile(), CHOSEN, poor, missing_bytes=2_000_000_000)
+        refuse((DISK, NODES), forced=(), profile=a_profile(), chosen=True)
     assert refusal.value.exit_code == 4
-    assert "0.5 GB of free RAM, this host has 0.4 GB" in refusal.value.why
-    # 2.0 GB of weights and 1 GiB to spare
-    assert "3.1 GB needed (2.0 GB of weights), 1.0 GB free" in refusal.value.why
-    assert "needs avx2" in refusal.value.why
+    assert refusal.value.why == (
+        "disk: needs 404.4 GB, found 212.0 GB (/data); "
+        "memory-nodes: needs node 0: 391.0 GB, found node 0: 251.0 GB"
+    )
+    assert "--force disk --force memory-nodes" in refusal.value.next_step
 
 
-def test_where_not_even_the_profile_chosen_for_a_host_fits_no_profile_does() -> None:
+def test_what_no_profile_can_change_refuses_the_host() -> None:
+    arm = blocker("architecture", of_host=True)
     with pytest.raises(UnfitHost) as refusal:
-        refuse_unfit(a_profile(), Settings(), a_host(memory_available_bytes=1), missing_bytes=0)
+        refuse((DISK, arm), forced=(), profile=a_profile(), chosen=True)
     assert refusal.value.exit_code == 3
 
 
-def test_weights_that_are_there_need_no_more_room() -> None:
-    refuse_unfit(a_profile(), Settings(), a_host(disk_free_bytes=1_100_000_000), missing_bytes=0)
+def test_where_not_even_the_profile_chosen_for_a_host_fits_no_profile_does() -> None:
+    with pytest.raises(UnfitHost):
+        refuse((DISK,), forced=(), profile=a_profile(), chosen=False)
 
 
-def test_what_could_not_be_told_is_not_held_against_a_host() -> None:
-    unknown = a_host(memory_available_bytes=None, disk_free_bytes=None, cpu_flags=None)
-    refuse_unfit(a_profile(), Settings(), unknown, missing_bytes=2_000_000_000)
-
-
-def test_a_memory_limit_below_the_profiles_need_is_refused() -> None:
-    low = Settings(profile="tiny", inference_memory_bytes=100 << 20)
-    with pytest.raises(UnfitProfile, match="can't run here"):
-        refuse_unfit(a_profile(), low, a_host(), missing_bytes=0)
-
-
-def test_a_port_in_use_is_named_with_the_variable_that_moves_it() -> None:
+def test_a_port_in_use_alone_is_a_matter_of_configuration() -> None:
     with pytest.raises(BadConfiguration) as refusal:
-        refuse_unfit(a_profile(), Settings(), a_host(busy_ports=frozenset({3000})), missing_bytes=0)
-    assert "3000" in refusal.value.what
-    assert "ORCH_WEBUI_PORT=" in refusal.value.next_step
+        refuse((PORTS,), forced=(), profile=a_profile(), chosen=True)
+    assert refusal.value.exit_code == 2
+    assert "8080" in refusal.value.why
+    assert "export ORCH_GATEWAY_PORT=8081" in refusal.value.next_step
+    with pytest.raises(UnfitProfile, match="8080: in use"):
+        refuse((PORTS, DISK), forced=(), profile=a_profile(), chosen=True)
 
 
-def test_the_profile_named_is_the_profile_taken() -> None:
-    assert pick_profile("demo-q5", "demo", KNOWN, a_host()).name == "demo-q5"
+def test_a_forced_check_refuses_nothing_and_is_told_back_if_it_would_have() -> None:
+    fine = note("vram", Severity.OK)
+    assert refuse((DISK, fine), forced=("disk", "vram"), profile=a_profile(), chosen=True) == (
+        DISK,
+    )
 
 
-def test_without_a_name_the_profile_that_served_last_stays() -> None:
-    assert pick_profile(None, "demo-q5", KNOWN, a_host()).name == "demo-q5"
+def test_forcing_one_check_leaves_the_others() -> None:
+    with pytest.raises(UnfitProfile) as refusal:
+        refuse((DISK, NODES), forced=("disk",), profile=a_profile(), chosen=True)
+    assert "disk" not in refusal.value.why
+    assert "memory-nodes" in refusal.value.why
 
 
-def test_without_a_gpu_the_demo_is_picked_in_one_line_that_says_why_and_how_to_choose() -> None:
-    pick = pick_profile(None, None, KNOWN, a_host(gpus=()))
-    assert pick.name == "demo"
-    assert "no NVIDIA GPU" in pick.reason
-    assert "--profile NAME, one of demo, demo-q5" in pick.reason
-    assert "\n" not in pick.reason
+def test_forcing_a_check_that_is_none_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(BadConfiguration) as refusal:
+        refuse((DISK, NODES), forced=("memory-node",), profile=a_profile(), chosen=True)
+    assert "did you mean 'memory-nodes'?" in refusal.value.next_step
+    assert "disk, memory-nodes" in refusal.value.why
 
 
-@pytest.mark.parametrize(
-    ("index_answers", "gpus", "name"),
-    [
-        (True, (), "smollm2-135m"),
-        (False, (), "demo"),
-        (None, (), "demo"),
-        (True, (Gpu(name="NVIDIA A30", memory_bytes=24 << 30),), "demo"),
-    ],
-)
-def test_a_small_real_model_is_picked_without_a_gpu_where_its_index_answers(
-    *, index_answers: bool | None, gpus: tuple[Gpu, ...], name: str
-) -> None:
-    host = a_host(gpus=gpus, index_answers=index_answers)
-    assert pick_profile(None, None, (*KNOWN, "smollm2-135m"), host).name == name
-    assert pick_profile("demo", None, (*KNOWN, "smollm2-135m"), host).name == "demo"
-    assert pick_profile(None, None, KNOWN, host).name == "demo"
+def test_the_flagship_on_half_the_ram_is_refused_with_what_it_needs_and_what_there_is() -> None:
+    # 246 GiB = 264.1 GB are available; 395 GB are to be held.
+    facts = hosts.rtx4090_256gb()
+    where = placed(facts, (0,))
+    budget = taking(facts, where, fetch_gb=404.4, ram_gb=395, vram_gb=14)
+    findings = tuple(judged(shipped("deepseek-r1-q4km"), facts, where, budget).values())
+    with pytest.raises(UnfitProfile) as refusal:
+        refuse(findings, forced=(), profile=shipped("deepseek-r1-q4km"), chosen=True)
+    assert "memory: needs 395.0 GB, found 264.1 GB" in refusal.value.why
 
 
-def test_the_index_is_asked_only_where_the_choice_hangs_on_it() -> None:
-    assert wants_index(None, None, a_host(gpus=()))
-    assert not wants_index("demo", None, a_host(gpus=()))
-    assert not wants_index(None, "demo", a_host(gpus=()))
+@pytest.mark.parametrize("host", [hosts.aarch64_grace, hosts.container_64gb_limit_on_512gb])
+def test_a_host_on_which_nothing_runs_ends_with_3_also_for_a_chosen_profile(host: Any) -> None:
+    findings = tuple(of_host(host()).values())
+    with pytest.raises(UnfitHost):
+        refuse(findings, forced=(), profile=a_profile(), chosen=True)
 
 
-def test_with_a_gpu_the_reason_is_not_that_there_is_none() -> None:
-    gpu = Gpu(name="NVIDIA GeForce RTX 4090", memory_bytes=24 << 30)
-    assert "no NVIDIA GPU" not in pick_profile(None, None, KNOWN, a_host(gpus=(gpu,))).reason
+def test_a_full_disk_refuses_a_download_with_both_numbers() -> None:
+    full = a_host(disk={"path": "weights", "free_bytes": 1 * GB})
+    with pytest.raises(UnfitProfile) as refusal:
+        refuse_full_disk(a_profile(), Settings(), full, missing_bytes=2 * GB)
+    # 2.0 GB of weights and 1 GiB to spare.
+    assert refusal.value.why == "3.1 GB needed (2.0 GB of weights), 1.0 GB free in weights"
 
 
 def test_a_full_disk_refuses_nothing_that_needs_no_room() -> None:
-    refuse_unfit(a_profile(), CHOSEN, a_host(disk_free_bytes=1), missing_bytes=0)
+    full = a_host(disk={"path": "weights", "free_bytes": 1})
+    refuse_full_disk(a_profile(), Settings(), full, missing_bytes=0)
+
+
+def test_a_disk_that_did_not_say_what_is_free_refuses_nothing() -> None:
+    refuse_full_disk(a_profile(), Settings(), a_host(disk=None), missing_bytes=2 * GB)

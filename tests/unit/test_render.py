@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-from fakes import a_host, a_plan, a_profile
+from fakes import a_host, a_plan, an_advice
 from orchestrator.core.plan import Folders, stack_env, stack_owner
 from orchestrator.core.render import as_env_file, as_record, as_text, from_env_file
-from orchestrator.core.settings import settle
 
 
 def test_the_plan_reads_as_one_line_a_step() -> None:
@@ -18,7 +17,7 @@ def test_the_plan_reads_as_one_line_a_step() -> None:
 
 
 def test_the_plan_as_a_record_is_json_and_says_where_settings_come_from() -> None:
-    record = json.loads(json.dumps(as_record(a_plan(), settle(()))))
+    record = json.loads(json.dumps(as_record(a_plan(), an_advice())))
     assert record["settings"]["webui_port"] == {"value": 3000, "from": "default"}
     assert [step["name"] for step in record["steps"]][-1] == "webui"
 
@@ -44,6 +43,6 @@ def test_no_variable_of_the_stack_can_be_shadowed_by_a_common_shell_variable() -
         secrets=Path("/k"),
         ca_bundle=None,
     )
-    env = stack_env(settle(()).settings, a_profile(), a_host(), folders, {"gateway": "image:1"})
+    env = stack_env(an_advice(), a_host(), folders, {"gateway": "image:1"})
     assert all(name.startswith(("STACK_", "COMPOSE_")) for name in env)
     assert env["STACK_GATEWAY_IMAGE"] == "image:1"

@@ -1,0 +1,56 @@
+"""One profile judged on one host: where it would run, what it would take, and what speaks against it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.core.budget import Budget, budget_of
+from orchestrator.core.checks import host_findings, profile_findings
+from orchestrator.core.checks.finding import Finding, Severity
+from orchestrator.core.engines import unreadable
+from orchestrator.core.facts import HostFacts
+from orchestrator.core.inventory import Inventory
+from orchestrator.core.placement import Placement, place
+from orchestrator.core.profile import Profile
+from orchestrator.core.settings import Layer, Settled, settle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """`inventory`: None where neither a header nor a rule says what the files hold."""
+
+    profile: Profile
+    settled: Settled
+    inventory: Inventory | None
+    placement: Placement
+    budget: Budget
+    findings: tuple[Finding, ...]
+
+    @property
+    def blockers(self) -> tuple[Finding, ...]:
+        return tuple(found for found in self.findings if found.severity is Severity.BLOCK)
+
+
+def advise(
+    profile: Profile,
+    layers: Sequence[Layer],
+    facts: HostFacts,
+    inventory: Inventory | None,
+    missing_bytes: int,
+) -> Advice:
+    """`layers`: the operator's own. `missing_bytes`: weights that are not on this disk yet."""
+    settled = settle((*layers, profile.layer()))
+    settings = settled.settings
+    placement = place(profile, settings, facts, inventory)
+    budget = budget_of(profile, settings, placement, inventory, facts, missing_bytes)
+    reasons = unreadable(profile.engine, inventory) if inventory else ()
+    return Advice(
+        profile=profile,
+        settled=settled,
+        inventory=inventory,
+        placement=placement,
+        budget=budget,
+        findings=(
+            *host_findings(facts, settings),
+            *profile_findings(profile, settings, facts, placement, budget, reasons),
+        ),
+    )

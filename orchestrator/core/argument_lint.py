@@ -1,0 +1,159 @@
+"""What is wrong with an engine's arguments: mistakes that engines answer late, silently or by dying."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import get_args
+
+from orchestrator.core.facts import HostFacts
+from orchestrator.core.inventory import ModelShape
+from orchestrator.core.placement import Placement
+from orchestrator.core.profile import Engine, KtSglangOptions
+
+METHODS = frozenset(get_args(KtSglangOptions.model_fields["method"].annotation))
+# Those that the full-GPU prefill can write back from: kt_kernel's NativeMoEWrapper.
+NATIVE_METHODS = frozenset(
+    {"RAWINT4", "FP8", "BF16", "FP8_PERCHANNEL", "GPTQ_INT4", "MXFP4", "MXFP8"}
+)
+LEAST_WATCHDOG_S = 1800
+SPLIT_COLUMNS = 256  # LLAMAFILE splits experts over pools in units of it
+
+Flags = Mapping[str, str]
+
+
+def problems(
+    engine: Engine,
+    arguments: Sequence[str],
+    placement: Placement,
+    facts: HostFacts,
+    shape: ModelShape | None = None,
+) -> Iterator[str]:
+    """Each in one sentence. `shape`: the model's, where it is known."""
+    if engine is Engine.LLAMACPP:
+        yield from _llamacpp(
+            dict(argument.partition("=")[::2] for argument in arguments), placement
+        )
+        return
+    flags = _flags(arguments)
+    if engine is Engine.KT_LEGACY:
+        yield from _kt_legacy(flags, placement, facts)
+    else:
+        yield from _kt_sglang(flags, facts, shape)
+
+
+def _flags(arguments: Sequence[str]) -> Flags:
+    """`--flag value` and `--flag`; of several values the flag has them all, separated by spaces."""
+    found: dict[str, str] = {}
+    name = ""
+    for argument in arguments:
+        if argument.startswith("--"):
+            name, _, value = argument.partition("=")
+            found[name] = value
+        elif name:
+            found[name] = f"{found[name]} {argument}".strip()
+    return found
+
+
+def _number(flags: Flags, name: str) -> int | None:
+    text = flags.get(name, "").removeprefix("-")
+    return int(flags[name]) if text.isdecimal() else None
+
+
+def _llamacpp(given: Flags, placement: Placement) -> Iterator[str]:
+    for name in ("MODEL_FILE", "MODEL_NAME", "CONTEXT_TOKENS", "SLOTS", "THREADS"):
+        if not given.get(name):
+            yield f"{name} is not set"
+    context, most = _number(given, "CONTEXT_TOKENS"), _number(given, "MAX_TOKENS")
+    if context is not None and most is not None and most >= context:
+        yield f"MAX_TOKENS {most} leaves no room for a prompt in CONTEXT_TOKENS {context}"
+    threads = _number(given, "THREADS")
+    if threads is not None and threads < 1:
+        yield f"THREADS is {threads}: the engine would take every hyperthread"
+    if threads is not None and threads != placement.threads:
+        yield f"THREADS is {threads}, planned are {placement.threads}"
+
+
+def _kt_legacy(flags: Flags, placement: Placement, facts: HostFacts) -> Iterator[str]:
+    if not flags.get("--model_name"):
+        yield "--model_name is not set"
+    for name in ("--gguf_path", "--model_path"):
+        if not flags.get(name, "").startswith("/"):
+            yield f"{name} must be a folder of this machine: a hub's name is fetched from there"
+    if PurePosixPath(flags.get("--gguf_path", "")).suffix == ".gguf":
+        yield "--gguf_path must be the folder of the shards, not one of them"
+    cache, most = _number(flags, "--cache_lens"), _number(flags, "--max_new_tokens")
+    batch = _number(flags, "--max_batch_size") or 1
+    if cache is None or most is None:
+        yield "--cache_lens and --max_new_tokens must both be given"
+    elif cache <= batch * most:
+        yield f"--cache_lens {cache} must exceed {batch} x --max_new_tokens {most}"
+    if (_number(flags, "--chunk_size") or 0) < 1:
+        yield "--chunk_size must be 1 or more"
+    yield from _cpu_infer(_number(flags, "--cpu_infer"), placement, facts)
+
+
+def _cpu_infer(given: int | None, placement: Placement, facts: HostFacts) -> Iterator[str]:
+    if given is None:
+        yield "--cpu_infer must be given: the default counts the host's cores, not the container's"
+        return
+    if given < 2:  # noqa: PLR2004
+        yield f"--cpu_infer {given} ends the engine: it makes one thread less, and divides by them"
+    cores = _cores(placement, facts)
+    if cores is not None and given - 1 > cores:
+        yield f"--cpu_infer {given} makes {given - 1} threads on {cores} physical cores"
+
+
+def _cores(placement: Placement, facts: HostFacts) -> int | None:
+    by_node = {node.id: node.physical_cores for node in facts.nodes or ()}
+    known = [cores for node in placement.nodes if (cores := by_node.get(node))]
+    if known and len(known) == len(placement.nodes):
+        return sum(known)
+    return facts.cpu.physical_cores
+
+
+def _kt_sglang(flags: Flags, facts: HostFacts, shape: ModelShape | None) -> Iterator[str]:
+    if not flags.get("--served-model-name"):
+        yield "--served-model-name is not set: clients would have to know the path"
+    if _number(flags, "--kt-num-gpu-experts") is None and not flags.get("--kt-gpu-experts-ratio"):
+        yield "--kt-num-gpu-experts is not given: sglang then leaves KTransformers out, and warns"
+    if (_number(flags, "--chunked-prefill-size") or 0) < 1:
+        yield "--chunked-prefill-size must be 1 or more: LLAMAFILE's buffer follows from it"
+    if (_number(flags, "--watchdog-timeout") or 0) < LEAST_WATCHDOG_S:
+        yield f"--watchdog-timeout must be {LEAST_WATCHDOG_S} or more: a long prefill would end it"
+    if _number(flags, "--max-queued-requests") is None:
+        yield "--max-queued-requests is not given: the queue would have no end"
+    yield from _method(flags)
+    yield from _pools(flags, facts, shape)
+
+
+def _method(flags: Flags) -> Iterator[str]:
+    method = flags.get("--kt-method", "")
+    if method not in METHODS:
+        yield f"--kt-method {method or 'is not given'}: known are {', '.join(sorted(METHODS))}"
+    threshold = _number(flags, "--kt-gpu-prefill-token-threshold") or 0
+    if threshold > 0 and method not in NATIVE_METHODS:
+        yield f"--kt-gpu-prefill-token-threshold {threshold}: {method} can't prefill on the GPU"
+    if "--kt-enable-dynamic-expert-update" in flags and threshold < 1:
+        yield "--kt-enable-dynamic-expert-update needs --kt-gpu-prefill-token-threshold"
+
+
+def _pools(flags: Flags, facts: HostFacts, shape: ModelShape | None) -> Iterator[str]:
+    pools, threads = _number(flags, "--kt-threadpool-count"), _number(flags, "--kt-cpuinfer")
+    if pools is None or threads is None:
+        yield "--kt-cpuinfer and --kt-threadpool-count must both be given"
+        return
+    if threads < pools or pools < 1:
+        yield f"--kt-cpuinfer {threads} leaves a pool of {pools} without a thread"
+        return
+    named = flags.get("--kt-numa-nodes", "").split()
+    if named and len(named) != pools:
+        yield f"--kt-numa-nodes names {len(named)} nodes for {pools} pools"
+    nodes = facts.memory_nodes
+    if nodes is not None and pools > max(1, len(nodes)):
+        yield f"--kt-threadpool-count {pools}, but the host has {len(nodes)} memory nodes"
+    cores = [node.physical_cores for node in nodes or () if node.physical_cores]
+    if cores and -(-threads // pools) > min(cores):
+        yield f"--kt-cpuinfer {threads} / {pools} pools: a node has {min(cores)} physical cores"
+    if flags.get("--kt-method") == "LLAMAFILE" and shape is not None and shape.expert_ff:
+        most = shape.expert_ff // SPLIT_COLUMNS
+        if pools > most:
+            yield f"--kt-threadpool-count {pools}: experts {shape.expert_ff} wide split {most} ways"

@@ -1,0 +1,124 @@
+"""How each engine is told its placement: an environment, or a command with its flags."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from typing_extensions import assert_never
+
+from orchestrator.core.profile import Engine, KtLegacyOptions, KtSglangOptions, Profile
+
+MODEL = PurePosixPath("/model")  # the proven revision's folder, as an engine's container sees it
+RULES = PurePosixPath("/opt/app/placements")
+PORT = 8000
+WATCHDOG_S = 3000  # sglang ends itself when a batch takes longer; upstream's recipes say 3000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What was decided for an engine. `nodes`: NUMA nodes; () where they are not known."""
+
+    model_name: str
+    threads: int
+    nodes: tuple[int, ...]
+    cards: int
+    gpu_experts: int
+    slots: int
+    context_tokens: int
+    max_tokens: int
+
+    @property
+    def kv_tokens(self) -> int:
+        return self.context_tokens * self.slots
+
+
+def engine_arguments(profile: Profile, told: Told) -> tuple[str, ...]:
+    match profile.engine:
+        case Engine.LLAMACPP:
+            return tuple(_llamacpp(profile, told))
+        case Engine.KT_LEGACY:
+            return tuple(_kt_legacy(profile, profile.kt_legacy or KtLegacyOptions(), told))
+        case Engine.KT_SGLANG:
+            if (
+                profile.kt_sglang is None
+            ):  # a profile without its options is refused when it is read
+                return ()
+            return tuple(_kt_sglang(profile, profile.kt_sglang, told))
+        case _:
+            assert_never(profile.engine)
+
+
+def cpu_infer(threads: int) -> int:
+    """KTransformers 0.2 makes one thread less than it is told, and dies of a division when told 1."""
+    return threads + 1
+
+
+def _llamacpp(profile: Profile, told: Told) -> Iterator[str]:
+    yield f"MODEL_FILE={profile.model_file}"
+    yield f"MODEL_NAME={told.model_name}"
+    yield f"CONTEXT_TOKENS={told.context_tokens}"
+    yield f"SLOTS={told.slots}"
+    yield f"THREADS={told.threads}"
+    yield f"MAX_TOKENS={told.max_tokens}"
+
+
+def _kt_legacy(profile: Profile, options: KtLegacyOptions, told: Told) -> Iterator[str]:
+    yield from ("python3", "-m", "kt_legacy_engine")
+    yield from ("--host", "0.0.0.0", "--port", str(PORT))  # noqa: S104 - the container's own network
+    yield from ("--model_name", told.model_name)
+    yield from ("--model_path", str(MODEL / "config"))
+    yield from ("--gguf_path", str(_folder(profile)))
+    if options.rules:
+        yield from ("--optimize_config_path", str(RULES / options.rules))
+    yield from ("--cpu_infer", str(cpu_infer(told.threads)))
+    yield from ("--cache_lens", str(told.kv_tokens))
+    yield from ("--max_new_tokens", str(told.max_tokens))
+    yield from ("--chunk_size", str(options.chunk_tokens))
+    yield from ("--max_batch_size", "1")
+
+
+def _kt_sglang(profile: Profile, options: KtSglangOptions, told: Told) -> Iterator[str]:
+    yield from ("python3", "-m", "sglang.launch_server")
+    yield from ("--host", "0.0.0.0", "--port", str(PORT))  # noqa: S104 - the container's own network
+    yield from ("--model", str(_folder(profile)), "--served-model-name", told.model_name)
+    yield from _experts(profile, options, told)
+    yield from ("--attention-backend", options.attention_backend)
+    yield from ("--trust-remote-code", "--disable-shared-experts-fusion", "--enable-mixed-chunk")
+    yield from ("--mem-fraction-static", f"{options.mem_fraction_static:g}")
+    yield from ("--chunked-prefill-size", str(options.chunked_prefill_size))
+    yield from ("--max-running-requests", str(told.slots))
+    yield from ("--max-queued-requests", str(told.slots))
+    yield from ("--max-total-tokens", str(told.kv_tokens))
+    yield from ("--context-length", str(told.context_tokens))
+    yield from ("--cuda-graph-max-bs", str(told.slots))
+    yield from ("--tensor-parallel-size", str(told.cards))
+    yield from ("--watchdog-timeout", str(WATCHDOG_S))
+    if options.reasoning_parser:
+        yield from ("--reasoning-parser", options.reasoning_parser)
+    if options.tool_call_parser:
+        yield from ("--tool-call-parser", options.tool_call_parser)
+    yield "--enable-metrics"
+
+
+def _experts(profile: Profile, options: KtSglangOptions, told: Told) -> Iterator[str]:
+    """Without a number of GPU experts sglang would leave out KTransformers, and only warn."""
+    yield from ("--kt-method", options.method, "--kt-weight-path", str(_folder(profile)))
+    yield from ("--kt-cpuinfer", str(told.threads))
+    yield from ("--kt-threadpool-count", str(max(1, len(told.nodes))))
+    if told.nodes:
+        yield from ("--kt-numa-nodes", *_texts(told.nodes))
+    yield from ("--kt-num-gpu-experts", str(told.gpu_experts))
+    yield from ("--kt-max-deferred-experts-per-token", str(options.deferred_experts_per_token))
+    yield from ("--kt-expert-placement-strategy", "uniform")
+    if options.gpu_prefill_token_threshold:
+        threshold = str(options.gpu_prefill_token_threshold)
+        yield from ("--kt-gpu-prefill-token-threshold", threshold)
+        yield "--kt-enable-dynamic-expert-update"
+
+
+def _texts(numbers: Sequence[int]) -> tuple[str, ...]:
+    return tuple(map(str, numbers))
+
+
+def _folder(profile: Profile) -> PurePosixPath:
+    return (MODEL / profile.model_file).parent

@@ -1,0 +1,120 @@
+"""Is this engine right for this profile, these files and this CPU?"""
+
+from collections.abc import Sequence
+
+from orchestrator.core.argument_lint import problems
+from orchestrator.core.checks.check import Check, Remedy
+from orchestrator.core.checks.finding import Finding, Said
+from orchestrator.core.engines import ABILITIES
+from orchestrator.core.facts import HostFacts
+from orchestrator.core.placement import Placement
+from orchestrator.core.profile import Profile, Status
+
+CPU_INSTRUCTIONS = Check(
+    name="cpu-instructions",
+    why=Said(
+        "an engine built for AMX or AVX-512 ends with `Illegal instruction` (exit 132) on a CPU "
+        "without them, often only after the load",
+        "为 AMX 或 AVX-512 编译的引擎在不支持的 CPU 上会以 Illegal instruction 退出（退出码 132），"
+        "常常在加载完成之后才出现",
+    ),
+    ask="grep -m 1 ^flags /proc/cpuinfo",
+)
+ENGINE_IMAGE = Check(
+    name="engine-image",
+    why=Said(
+        "this version has no image for the profile's engine: the weights could be fetched, and "
+        "nothing would serve them",
+        "当前版本没有该方案所用引擎的镜像：权重可以下载，但没有程序能运行它",
+    ),
+    ask="python3 -m orchestrator profiles list",
+)
+ENGINE_READS = Check(
+    name="engine-reads",
+    why=Said(
+        "what an engine can't read shows minutes into the load, as a missing tensor or as gibberish",
+        "引擎读不了的权重要到加载几分钟后才会暴露：缺少张量，或输出乱码",
+    ),
+    ask="python3 -m orchestrator plan",
+)
+ENGINE_ARGUMENTS = Check(
+    name="engine-arguments",
+    why=Said(
+        "engines answer a wrong argument late, silently or by dying: a KV cache for fewer requests, "
+        "a thread too many, experts that never reach the CPU",
+        "参数有误时，引擎可能很久以后才报错、不报错或直接退出：KV 缓存容不下全部请求、线程多了一个、"
+        "专家没有分到 CPU",
+    ),
+    ask="python3 -m orchestrator plan --verbose",
+)
+PROFILE_STATUS = Check(
+    name="profile-status",
+    why=Said(
+        "nobody has shown yet that an experimental profile runs as described",
+        "实验性方案是否能按描述运行，还没有人验证过",
+    ),
+    ask="python3 -m orchestrator profiles list",
+)
+
+
+def cpu_instructions(profile: Profile, facts: HostFacts) -> Finding:
+    needed = " ".join(sorted(profile.needs.cpu_flags)) or "-"
+    if facts.cpu.flags is None and profile.needs.cpu_flags:
+        return CPU_INSTRUCTIONS.unknown(needed)
+    lacking = sorted(profile.needs.cpu_flags - (facts.cpu.flags or frozenset()))
+    if not lacking:
+        return CPU_INSTRUCTIONS.ok(needed, needed)
+    other = Said(
+        f"this CPU lacks {', '.join(lacking)}: choose a profile without them; in a virtual machine, "
+        "pass the host's CPU through (QEMU: -cpu host)",
+        f"这个 CPU 缺少 {', '.join(lacking)}：请选择不需要它们的方案；虚拟机请直通宿主机 CPU（QEMU：-cpu host）",
+    )
+    present = " ".join(sorted(profile.needs.cpu_flags - set(lacking)))
+    return CPU_INSTRUCTIONS.block(present or "-", needed, Remedy(next_step=other))
+
+
+def engine_image(profile: Profile) -> Finding:
+    name = profile.engine.value
+    if ABILITIES[profile.engine].has_image:
+        return ENGINE_IMAGE.ok(name, name)
+    able = " ".join(engine.value for engine in ABILITIES if ABILITIES[engine].has_image)
+    other = Said(
+        f"choose a profile for {able}: python3 -m orchestrator recommend",
+        f"请选择使用 {able} 的方案：python3 -m orchestrator recommend",
+    )
+    return ENGINE_IMAGE.block(able, name, Remedy(next_step=other))
+
+
+def engine_reads(profile: Profile, unreadable: Sequence[str]) -> Finding:
+    if not unreadable:
+        return ENGINE_READS.ok("0", "0")
+    other = Said(
+        "choose a profile at a quantisation that this engine reads: python3 -m orchestrator profiles list",
+        "请选择该引擎能读取的量化版本的方案：python3 -m orchestrator profiles list",
+    )
+    needed = f"{profile.engine.value} / {profile.model.quantisation}"
+    return ENGINE_READS.block("; ".join(unreadable), needed, Remedy(next_step=other))
+
+
+def engine_arguments(profile: Profile, placement: Placement, facts: HostFacts) -> Finding:
+    wrong = tuple(problems(profile.engine, placement.arguments, placement, facts))
+    if not wrong:
+        return ENGINE_ARGUMENTS.ok("0", "0")
+    settings = Said(
+        "change the setting that it follows from (plan --verbose shows where each comes from): "
+        "ORCH_THREADS, ORCH_SLOTS, ORCH_CONTEXT_TOKENS, ORCH_MAX_TOKENS, ORCH_GPU_EXPERTS",
+        "请修改对应的设置（plan --verbose 会显示每项的来源）："
+        "ORCH_THREADS、ORCH_SLOTS、ORCH_CONTEXT_TOKENS、ORCH_MAX_TOKENS、ORCH_GPU_EXPERTS",
+    )
+    return ENGINE_ARGUMENTS.warn("; ".join(wrong), "0", Remedy(next_step=settings))
+
+
+def profile_status(profile: Profile) -> Finding:
+    found, needed = profile.status.value, Status.PROVEN.value
+    if profile.status is not Status.EXPERIMENTAL:
+        return PROFILE_STATUS.ok(found)
+    known = Said(
+        "try it, or choose another: python3 -m orchestrator recommend",
+        "可以试用，或选择其他方案：python3 -m orchestrator recommend",
+    )
+    return PROFILE_STATUS.warn(found, needed, Remedy(next_step=known))

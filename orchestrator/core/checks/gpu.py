@@ -1,0 +1,156 @@
+"""Checks of NVIDIA cards and their driver, whatever the profile. A host without a card passes."""
+
+from orchestrator.core.checks.check import NOT_NEEDED, Check, Remedy, gb, in_wsl
+from orchestrator.core.checks.finding import Finding, Said
+from orchestrator.core.facts import Gpu, HostFacts
+
+NO_CARD = "0 GPUs"
+OLDEST_CAPABILITY = (8, 0)  # Ampere: what the engines' kernels are built for at the least
+
+GPU_DRIVER = Check(
+    name="gpu-driver",
+    why=Said(
+        "a card without NVIDIA's own driver (nouveau is not it) can't compute: every profile "
+        "that needs a GPU is refused",
+        "没有 NVIDIA 官方驱动（nouveau 不算）的显卡无法用于计算：所有需要 GPU 的方案都会被拒绝",
+    ),
+    ask="nvidia-smi",
+)
+PERSISTENCE = Check(
+    name="persistence",
+    why=Said(
+        "without persistence mode the driver unloads when nothing uses the card, and the next "
+        "start waits until it is set up again",
+        "不开启持久模式时，显卡空闲后驱动会被卸载，下次启动要等它重新初始化",
+    ),
+    ask="nvidia-smi -q -d PERFORMANCE | grep -i persistence",
+)
+MIG = Check(
+    name="mig",
+    why=Said(
+        "a card cut into MIG slices gives one program one slice at most: what counts is the "
+        "VRAM of a slice, not of the card",
+        "切成 MIG 切片的显卡最多只给一个程序一个切片：要看的是切片的显存，而不是整卡的显存",
+    ),
+    ask="nvidia-smi -L",
+)
+GPU_GENERATION = Check(
+    name="gpu-generation",
+    why=Said(
+        "V100 (7.0), T4 (7.5) and older cards end with `no kernel image is available`: "
+        "the engines are built for Ampere (8.0) and later",
+        "V100（7.0）、T4（7.5）及更早的显卡会报 no kernel image is available："
+        "引擎只为 Ampere（8.0）及更新的显卡编译",
+    ),
+    ask="nvidia-smi --query-gpu=name,compute_cap --format=csv",
+)
+
+
+def lacks_driver(facts: HostFacts) -> bool:
+    """A card is on the bus, and nothing that only a driver could tell is known of it."""
+    if not facts.gpus or facts.driver_version is not None:
+        return False
+    return all(gpu.memory_bytes is None for gpu in facts.gpus)
+
+
+def driver_remedy(facts: HostFacts) -> Remedy:
+    if in_wsl(facts):
+        windows = Said(
+            "install NVIDIA's newest driver in Windows, none inside WSL2, then in PowerShell: "
+            "wsl --shutdown",
+            "请在 Windows 中安装最新的 NVIDIA 驱动（WSL2 里不要装），然后在 PowerShell 中运行 wsl --shutdown",
+        )
+        return Remedy(next_step=windows)
+    return Remedy(
+        "ubuntu-drivers install || apt-get install -y nvidia-driver",
+        "apt-get purge -y '^nvidia-driver.*'",
+        _REBOOT,
+    )
+
+
+_REBOOT = Said(
+    "for Ubuntu, else Debian (with its section non-free); reboot afterwards; on other systems: NVIDIA's "
+    "data center driver guide",
+    "先按 Ubuntu、再按 Debian（需启用 non-free）安装；完成后请重启；其他系统请参考 NVIDIA 数据中心驱动安装文档",
+)
+
+
+def gpu_driver(facts: HostFacts) -> Finding:
+    if facts.gpus is None:
+        return GPU_DRIVER.unknown("nvidia")
+    if not facts.gpus:
+        return GPU_DRIVER.ok(NO_CARD)
+    if lacks_driver(facts):
+        return GPU_DRIVER.warn(
+            f"{card_count(len(facts.gpus))}, 0 drivers", "nvidia", driver_remedy(facts)
+        )
+    if facts.driver_version is None:
+        return GPU_DRIVER.unknown("nvidia")
+    return GPU_DRIVER.ok(f"nvidia {facts.driver_version}", "nvidia")
+
+
+def persistence(facts: HostFacts) -> Finding:
+    if facts.gpus is None:
+        return PERSISTENCE.unknown("on")
+    if not facts.gpus:
+        return PERSISTENCE.ok(NO_CARD)
+    if in_wsl(facts):
+        return PERSISTENCE.ok("wsl")
+    off = [gpu for gpu in facts.gpus if gpu.persistence is False]
+    if off:
+        found = f"off: {_indices(off)}"
+        return PERSISTENCE.warn(found, "on", Remedy("nvidia-smi -pm 1", "nvidia-smi -pm 0"))
+    if any(gpu.persistence is None for gpu in facts.gpus):
+        return PERSISTENCE.unknown("on")
+    return PERSISTENCE.ok("on", "on")
+
+
+def mig(facts: HostFacts) -> Finding:
+    if facts.gpus is None:
+        return MIG.unknown("off")
+    cut = [gpu for gpu in facts.gpus if gpu.mig or gpu.mig_slices_bytes]
+    if not cut:
+        return MIG.ok("off" if facts.gpus else NO_CARD, "off" if facts.gpus else NOT_NEEDED)
+    slices = sorted({size for gpu in cut for size in gpu.mig_slices_bytes}, reverse=True)
+    count = sum(len(gpu.mig_slices_bytes) for gpu in cut)
+    found = f"{count} x {gb(slices[0])}" if slices else f"on: {_indices(cut)}"
+    which = _indices(cut)
+    again = Said(
+        "stop what uses the card first; undo turns MIG on again, the slices are then to be made "
+        "anew with nvidia-smi mig -cgi",
+        "请先停掉正在使用该卡的程序；撤销命令只会重新打开 MIG，切片需用 nvidia-smi mig -cgi 重新创建",
+    )
+    remedy = Remedy(f"nvidia-smi -i {which} -mig 0", f"nvidia-smi -i {which} -mig 1", again)
+    return MIG.warn(found, "off", remedy)
+
+
+def gpu_generation(facts: HostFacts) -> Finding:
+    needed = f">= {dotted(OLDEST_CAPABILITY)}"
+    if facts.gpus is None:
+        return GPU_GENERATION.unknown(needed)
+    if not facts.gpus:
+        return GPU_GENERATION.ok(NO_CARD)
+    known = [gpu.compute_capability for gpu in facts.gpus if gpu.compute_capability is not None]
+    if known and min(known) < OLDEST_CAPABILITY:
+        old = Said(
+            "profiles that need a GPU are refused on it; take a card from Ampere on "
+            "(RTX 30, 40, 50, A10, A30, A100, L4, L40S, H100, H200)",
+            "需要 GPU 的方案在这张卡上会被拒绝；请换用 Ampere 及更新的显卡"
+            "（RTX 30、40、50 系，A10、A30、A100、L4、L40S、H100、H200）",
+        )
+        return GPU_GENERATION.warn(dotted(min(known)), needed, Remedy(next_step=old))
+    if len(known) < len(facts.gpus):
+        return GPU_GENERATION.unknown(needed)
+    return GPU_GENERATION.ok(dotted(min(known)), needed)
+
+
+def card_count(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _indices(gpus: list[Gpu]) -> str:
+    return ",".join(str(gpu.index) for gpu in gpus)

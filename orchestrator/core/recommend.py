@@ -1,0 +1,166 @@
+"""Which profile suits this host best, and what stands in the way of each larger one."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from orchestrator.core.advice import Advice
+from orchestrator.core.checks.finding import Finding, Severity
+from orchestrator.core.facts import HostFacts
+from orchestrator.core.profile import (
+    Engine,
+    FolderSource,
+    HuggingFaceSource,
+    ModelScopeSource,
+    Profile,
+    Route,
+    Status,
+    WheelSource,
+)
+
+# Measured: SmolLM2-135M Q4_1 (98 MB) at 110 tokens/s on 2 cores of llama.cpp reads 5.4 GB/s a core.
+BYTES_PER_CORE_S = 5.4e9
+READING_TOKENS_PER_S = 5.0  # about as fast as people read
+# What nobody is to learn only after the download.
+ESSENTIAL = frozenset({"memory", "disk", "vram", "cpu-instructions"})
+NO_IMAGE = "engine-image"
+# What ./install.sh or one command mends is no reason to recommend a smaller model.
+MENDABLE = frozenset({NO_IMAGE, "docker", "compose", "buildx", "toolkit", "ports", "clock"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A profile, and why this one, in one line."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """One profile's place in the ranking. `against`: why it is not taken, each with its numbers.
+
+    `to_add`: what would make it fit. `fits`: the hardware carries it, and its weights can be had.
+    `startable`: this version can also start it.
+    """
+
+    advice: Advice
+    against: tuple[str, ...]
+    to_add: tuple[str, ...]
+    fits: bool
+    startable: bool
+
+    @property
+    def name(self) -> str:
+        return self.advice.profile.name
+
+
+def rank(candidates: Iterable[Advice], facts: HostFacts) -> tuple[Ranked, ...]:
+    """All of them, best first: by route, then by how far it is proven, then by its rank."""
+    ordered = sorted(candidates, key=lambda advice: _merit(advice.profile))
+    return tuple(_ranked(advice, facts) for advice in ordered)
+
+
+def recommended(ranking: Sequence[Ranked]) -> Ranked | None:
+    """The best that fits; None where nothing does."""
+    return next((ranked for ranked in ranking if ranked.fits), None)
+
+
+def startable(ranking: Sequence[Ranked]) -> Ranked | None:
+    """The best that `up` can bring up by itself, here and now."""
+    return next((ranked for ranked in ranking if ranked.fits and ranked.startable), None)
+
+
+def _merit(profile: Profile) -> tuple[int, int, int, str]:
+    routes, statuses = tuple(Route), tuple(Status)
+    trusted = statuses.index(profile.status)
+    # Between two ways to the same end the one that works wins; across routes the better model does,
+    # except that an experiment is nobody's first choice.
+    experimental = profile.status is Status.EXPERIMENTAL
+    return (
+        routes.index(profile.route) + (len(routes) if experimental else 0),
+        trusted,
+        profile.rank,
+        profile.name,
+    )
+
+
+def _ranked(advice: Advice, facts: HostFacts) -> Ranked:
+    blockers = [found for found in advice.blockers if found.check not in MENDABLE]
+    unknown = [
+        found
+        for found in advice.findings
+        if found.severity is Severity.UNKNOWN and found.check in ESSENTIAL
+    ]
+    slow = _too_slow(advice, facts)
+    mendable = [found for found in advice.blockers if found.check in MENDABLE]
+    unreachable = _unreachable(advice, facts)
+    return Ranked(
+        advice=advice,
+        against=(
+            *(_in_words(found) for found in (*blockers, *unknown)),
+            *slow,
+            *(f"{found.check}: {found.why.en}" for found in mendable),
+            *unreachable,
+        ),
+        to_add=tuple(_to_add(advice, facts)),
+        fits=not (blockers or unknown or slow or unreachable),
+        startable=all(found.check != NO_IMAGE for found in mendable),
+    )
+
+
+def _to_add(advice: Advice, facts: HostFacts) -> Iterator[str]:
+    budget, needs = advice.budget, advice.profile.needs
+    lacking = needs.gpus - len(facts.gpus or ()) if facts.gpus is not None else 0
+    for share in (budget.disk, *budget.ram, *(() if lacking > 0 else budget.vram)):
+        if share.have_bytes is not None and not share.fits:
+            missing = (share.need_bytes - share.have_bytes) / 1e9
+            yield f"{missing:.1f} GB more: {share.where}"
+    if lacking > 0 and needs.vram is not None:
+        cards = "an NVIDIA card" if lacking == 1 else f"{lacking} NVIDIA cards"
+        yield f"{cards} with {needs.vram.least_bytes / needs.gpus / 1e9:.0f} GB"
+
+
+def _in_words(found: Finding) -> str:
+    return f"{found.check}: needs {found.needed}, found {found.found}"
+
+
+def tokens_per_s(profile: Profile, facts: HostFacts) -> float | None:
+    """The most that the CPU can decode: every active weight is read once a token.
+
+    None for engines that use a GPU, and where the cores are not known.
+    """
+    cores = facts.cpu.physical_cores
+    if profile.engine is not Engine.LLAMACPP or not cores:
+        return None
+    model = profile.model
+    active_share = (model.active_parameters or model.parameters) / model.parameters
+    return cores * BYTES_PER_CORE_S / (model.total_bytes * active_share)
+
+
+def _too_slow(advice: Advice, facts: HostFacts) -> tuple[str, ...]:
+    rate = tokens_per_s(advice.profile, facts)
+    if rate is None or rate >= READING_TOKENS_PER_S:
+        return ()
+    cores = facts.cpu.physical_cores
+    at_best = f"speed: at best {rate:.1f} tokens/s on {cores} cores without a GPU, "
+    return (at_best + f"slower than people read ({READING_TOKENS_PER_S:.0f})",)
+
+
+def _unreachable(advice: Advice, facts: HostFacts) -> tuple[str, ...]:
+    """Only what is surely out of reach, and only where weights are still to come."""
+    if not any(term.name.startswith("weights") for term in advice.budget.disk.terms):
+        return ()
+    asked = tuple(_answers(source, facts) for source in advice.profile.sources)
+    if any(answer is not False for answer in asked):
+        return ()
+    return ("network: none of its sources answers from here",)
+
+
+def _answers(source: object, facts: HostFacts) -> bool | None:
+    if isinstance(source, HuggingFaceSource):
+        return facts.reach.huggingface
+    if isinstance(source, ModelScopeSource):
+        return facts.reach.modelscope
+    if isinstance(source, WheelSource):
+        return facts.reach.python_index
+    return True if isinstance(source, FolderSource) else None

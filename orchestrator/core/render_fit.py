@@ -1,0 +1,136 @@
+"""Placement, budget and ranking: as text for the eye, as records for programs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from textwrap import wrap
+from typing import Any
+
+from orchestrator.core.advice import Advice
+from orchestrator.core.budget import Budget, Share
+from orchestrator.core.placement import Placement
+from orchestrator.core.recommend import Ranked
+
+WIDTH = 80
+
+
+def advice_as_text(advice: Advice) -> str:
+    """Where the engine runs and what that takes, every term with its formula."""
+    return "".join(
+        f"{line}\n"
+        for line in (
+            *_placement_lines(advice.placement),
+            "",
+            *_budget_lines(advice.budget),
+        )
+    )
+
+
+def advice_as_record(advice: Advice) -> dict[str, Any]:
+    placement = asdict(advice.placement)
+    return {
+        "placement": placement | {"policy": advice.placement.policy.value},
+        "weights": None
+        if advice.inventory is None
+        else {
+            "origin": advice.inventory.origin,
+            "by_class": {
+                kind.value: advice.inventory.bytes_of(kind)
+                for kind in sorted({weight.kind for weight in advice.inventory.weights})
+            },
+        },
+        "budget": [_share_record(share) for share in advice.budget.shares],
+    }
+
+
+def ranking_as_text(ranking: Sequence[Ranked], best: Ranked | None) -> str:
+    """The recommended profile first, then every larger one with what stands in its way."""
+    return "".join(f"{line}\n" for line in _ranking_lines(ranking, best))
+
+
+def ranking_as_record(ranking: Sequence[Ranked], best: Ranked | None) -> dict[str, Any]:
+    return {
+        "recommended": None if best is None else best.name,
+        "profiles": [
+            {
+                "name": ranked.name,
+                "route": ranked.advice.profile.route.value,
+                "status": ranked.advice.profile.status.value,
+                "fits": ranked.fits,
+                "startable": ranked.startable,
+                "against": list(ranked.against),
+                "to_add": list(ranked.to_add),
+            }
+            for ranked in ranking
+        ],
+    }
+
+
+def _placement_lines(placement: Placement) -> Iterator[str]:
+    yield "Placement"
+    values = asdict(placement) | {"policy": placement.policy.value}
+    for name, reason in placement.reasons.items():
+        value = values.get(name, "")
+        shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+        yield from _wrapped(f"  {name} = {shown}", reason)
+    yield "Engine"
+    yield from (f"  {line}" for line in wrap(" ".join(placement.arguments), WIDTH - 4))
+
+
+def _budget_lines(budget: Budget) -> Iterator[str]:
+    yield "Budget (GB = 10^9 bytes)"
+    for share in budget.shares:
+        have = "unknown" if share.have_bytes is None else _amount(share.have_bytes)
+        verdict = {True: "fits", False: "DOES NOT FIT", None: "can't tell"}[share.fits]
+        yield f"  {share.where}: needs {_amount(share.need_bytes)}, has {have}: {verdict}"
+        for term in share.terms:
+            yield from _wrapped(
+                f"    {_amount(term.size_bytes):>9}  {term.name} ({term.certainty})", term.formula
+            )
+
+
+def _ranking_lines(ranking: Sequence[Ranked], best: Ranked | None) -> Iterator[str]:
+    if best is None:
+        yield "No profile can run on this host."
+    else:
+        yield f"Recommended: {best.name}"
+        yield from _indented([best.advice.profile.summary, best.advice.profile.quality])
+        yield from _indented(f"note: {reason}" for reason in best.against)
+    larger = ranking if best is None else ranking[: ranking.index(best)]
+    for route, group in groupby(larger, key=lambda ranked: ranked.advice.profile.route):
+        yield f"\n{route.value.capitalize()}: why not"
+        for ranked in group:
+            yield f"  {ranked.name} ({ranked.advice.profile.status.value})"
+            yield from _indented((f"- {reason}" for reason in ranked.against), 4)
+            if ranked.to_add:
+                yield from _indented([f"to add: {'; '.join(ranked.to_add)}"], 4)
+    if also := [ranked.name for ranked in ranking if ranked.fits and ranked is not best]:
+        yield ""
+        yield from _indented([f"Fit as well: {', '.join(also)}"], 0)
+
+
+def _share_record(share: Share) -> dict[str, Any]:
+    return {
+        "where": share.where,
+        "need_bytes": share.need_bytes,
+        "have_bytes": share.have_bytes,
+        "fits": share.fits,
+        "terms": [asdict(term) for term in share.terms],
+    }
+
+
+def _wrapped(head: str, explanation: str) -> Iterator[str]:
+    yield head
+    yield from wrap(explanation, WIDTH, initial_indent=" " * 15, subsequent_indent=" " * 15)
+
+
+def _indented(texts: Iterable[str], by: int = 2) -> Iterator[str]:
+    for text in texts:
+        yield from wrap(text, WIDTH, initial_indent=" " * by, subsequent_indent=" " * (by + 2))
+
+
+def _amount(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count / 1000:.1f} kB"

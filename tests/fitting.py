@@ -1,0 +1,44 @@
+"""Profiles and inventories to fit into hosts: TinySeek's from its files, DeepSeek-R1's as derived."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from orchestrator.core.deriving import derived
+from orchestrator.core.inventory import Inventory, inventory_of
+from orchestrator.core.profile import Profile
+from orchestrator.core.settings import Settings, settle
+from wire.gguf import read_header
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+TINYSEEK = ROOT / "tests" / "fixtures" / "tinyseek"
+
+
+def a_profile(name: str, **changes: Any) -> Profile:
+    text = (ROOT / "configs" / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
+    return Profile.model_validate(tomllib.loads(text) | changes)
+
+
+def settings_of(profile: Profile, **chosen: Any) -> Settings:
+    """The profile's own, under what an operator chose."""
+    settings = settle((profile.layer(),)).settings
+    return Settings.model_validate(settings.model_dump() | chosen)
+
+
+def tinyseek(quantisation: str = "Q4_K_M") -> Inventory:
+    headers = {}
+    for path in sorted((TINYSEEK / quantisation).glob("*.gguf")):
+        with path.open("rb") as file:
+            headers[path.name] = (read_header(file), path.stat().st_size)
+    return inventory_of(headers)
+
+
+def deepseek_r1() -> Inventory:
+    found = derived(a_profile("deepseek-r1-q4km").model)
+    assert found is not None
+    return found

@@ -1,0 +1,215 @@
+"""How engines are told: golden command lines, and every mistake that the lint names."""
+
+from collections.abc import Callable
+
+import pytest
+
+import hosts
+from fitting import a_profile, deepseek_r1, settings_of, tinyseek
+from orchestrator.core.argument_lint import problems
+from orchestrator.core.facts import HostFacts
+from orchestrator.core.inventory import Inventory
+from orchestrator.core.placement import Placement, place
+from orchestrator.core.profile import Engine, Profile
+
+R1, DEMO, AMX = a_profile("deepseek-r1-q4km"), a_profile("demo"), a_profile("deepseek-r1-amxint4")
+TWO_SOCKETS, TWO_NODES_AMX = hosts.rtx4090_480gb_two_sockets(), hosts.amx_sapphire_rapids()
+
+
+def placed(profile: Profile, facts: HostFacts, inventory: Inventory | None = None) -> Placement:
+    return place(profile, settings_of(profile), facts, inventory)
+
+
+# --- golden
+
+
+def test_llamacpp_on_a_small_host_is_told_by_variables() -> None:
+    assert placed(DEMO, hosts.no_gpu_small(), tinyseek()).arguments == (
+        "MODEL_FILE=Q4_K_M/TinySeek-Q4_K_M-00001-of-00003.gguf",
+        "MODEL_NAME=local-model",
+        "CONTEXT_TOKENS=2048",
+        "SLOTS=2",
+        "THREADS=2",
+        "MAX_TOKENS=1024",
+    )
+
+
+def test_kt_legacy_on_two_sockets_is_told_one_thread_more_than_it_is_to_make() -> None:
+    assert " ".join(placed(R1, TWO_SOCKETS, deepseek_r1()).arguments) == (
+        "python3 -m kt_legacy_engine --host 0.0.0.0 --port 8000 --model_name local-model "
+        "--model_path /model/config --gguf_path /model/DeepSeek-R1-Q4_K_M "
+        "--cpu_infer 64 --cache_lens 8192 --max_new_tokens 4096 --chunk_size 256 "
+        "--max_batch_size 1"
+    )
+
+
+def test_kt_legacy_is_told_the_rules_of_a_profile() -> None:
+    profile = a_profile("deepseek-r1-q4km", kt_legacy={"rules": "two-cards.yaml"})
+    text = " ".join(placed(profile, TWO_SOCKETS).arguments)
+    assert "--optimize_config_path /opt/app/placements/two-cards.yaml" in text
+
+
+def test_kt_sglang_on_two_nodes_is_told_pools_experts_and_lengths() -> None:
+    assert " ".join(placed(AMX, TWO_NODES_AMX).arguments) == (
+        "python3 -m sglang.launch_server --host 0.0.0.0 --port 8000 "
+        "--model /model --served-model-name local-model "
+        "--kt-method AMXINT4 --kt-weight-path /model --kt-cpuinfer 111 "
+        "--kt-threadpool-count 2 --kt-numa-nodes 0 1 --kt-num-gpu-experts 1 "
+        "--kt-max-deferred-experts-per-token 0 --kt-expert-placement-strategy uniform "
+        "--attention-backend triton --trust-remote-code --disable-shared-experts-fusion "
+        "--enable-mixed-chunk --mem-fraction-static 0.98 --chunked-prefill-size 4096 "
+        "--max-running-requests 2 --max-queued-requests 2 --max-total-tokens 32768 "
+        "--context-length 16384 --cuda-graph-max-bs 2 --tensor-parallel-size 1 "
+        "--watchdog-timeout 3000 --reasoning-parser deepseek-r1 --tool-call-parser deepseekv3 "
+        "--enable-metrics"
+    )
+
+
+def test_a_threshold_switches_expert_updates_on() -> None:
+    table = AMX.kt_sglang
+    assert table is not None
+    native = table.model_dump() | {"method": "FP8", "gpu_prefill_token_threshold": 400}
+    arguments = placed(a_profile("deepseek-r1-amxint4", kt_sglang=native), TWO_NODES_AMX).arguments
+    text = " ".join(arguments)
+    assert "--kt-gpu-prefill-token-threshold 400 --kt-enable-dynamic-expert-update" in text
+
+
+@pytest.mark.parametrize("make", hosts.ALL, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("profile", [R1, DEMO, AMX], ids=lambda profile: profile.name)
+def test_what_we_compose_has_no_problem_on_any_host(
+    profile: Profile, make: Callable[[], HostFacts]
+) -> None:
+    facts = make()
+    placement = placed(profile, facts)
+    assert list(problems(profile.engine, placement.arguments, placement, facts)) == []
+
+
+# --- lint, rule by rule
+
+
+def changed(arguments: tuple[str, ...], flag: str, *values: str) -> tuple[str, ...]:
+    """Other values of a flag; none leave it out."""
+    start = arguments.index(flag)
+    end = next(
+        (i for i in range(start + 1, len(arguments)) if arguments[i].startswith("--")),
+        len(arguments),
+    )
+    with_it = (flag, *values) if values else ()
+    return (*arguments[:start], *with_it, *arguments[end:])
+
+
+@pytest.mark.parametrize(
+    ("flag", "values", "said"),
+    [
+        ("--model_name", (), "--model_name is not set"),
+        ("--gguf_path", ("unsloth/DeepSeek-R1-GGUF",), "--gguf_path must be a folder of this"),
+        ("--model_path", ("deepseek-ai/DeepSeek-R1",), "--model_path must be a folder of this"),
+        ("--gguf_path", ("/model/a-00001-of-00009.gguf",), "must be the folder of the shards"),
+        ("--cache_lens", ("4096",), "--cache_lens 4096 must exceed 1 x --max_new_tokens 4096"),
+        ("--max_batch_size", ("4",), "--cache_lens 8192 must exceed 4 x --max_new_tokens 4096"),
+        ("--max_new_tokens", (), "--cache_lens and --max_new_tokens must both be given"),
+        ("--chunk_size", ("0",), "--chunk_size must be 1 or more"),
+        ("--cpu_infer", ("1",), "--cpu_infer 1 ends the engine"),
+        ("--cpu_infer", ("66",), "--cpu_infer 66 makes 65 threads on 64 physical cores"),
+        ("--cpu_infer", (), "--cpu_infer must be given"),
+    ],
+)
+def test_a_mistake_for_kt_legacy_is_named(flag: str, values: tuple[str, ...], said: str) -> None:
+    placement = placed(R1, TWO_SOCKETS, deepseek_r1())
+    arguments = changed(placement.arguments, flag, *values)
+    (problem,) = problems(Engine.KT_LEGACY, arguments, placement, TWO_SOCKETS)
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("flag", "values", "said"),
+    [
+        ("--served-model-name", (), "--served-model-name is not set"),
+        ("--kt-num-gpu-experts", (), "sglang then leaves KTransformers out"),
+        ("--chunked-prefill-size", ("-1",), "--chunked-prefill-size must be 1 or more"),
+        ("--watchdog-timeout", ("300",), "--watchdog-timeout must be 1800 or more"),
+        ("--watchdog-timeout", (), "--watchdog-timeout must be 1800 or more"),
+        ("--max-queued-requests", (), "--max-queued-requests is not given"),
+        ("--kt-method", ("amxint4",), "--kt-method amxint4: known are AMXINT4,"),
+        ("--kt-method", (), "--kt-method is not given"),
+        ("--kt-cpuinfer", (), "--kt-cpuinfer and --kt-threadpool-count must both be given"),
+        ("--kt-cpuinfer", ("1",), "--kt-cpuinfer 1 leaves a pool of 2 without a thread"),
+        ("--kt-cpuinfer", ("113",), "113 / 2 pools: a node has 56 physical cores"),
+        ("--kt-numa-nodes", ("0",), "--kt-numa-nodes names 1 nodes for 2 pools"),
+    ],
+)
+def test_a_mistake_for_kt_sglang_is_named(flag: str, values: tuple[str, ...], said: str) -> None:
+    placement = placed(AMX, TWO_NODES_AMX)
+    arguments = changed(placement.arguments, flag, *values)
+    (problem,) = problems(Engine.KT_SGLANG, arguments, placement, TWO_NODES_AMX)
+    assert said in problem
+
+
+def test_more_pools_than_memory_nodes_are_named() -> None:
+    placement = placed(AMX, TWO_NODES_AMX)
+    arguments = changed(placement.arguments, "--kt-threadpool-count", "4")
+    arguments = changed(arguments, "--kt-numa-nodes", "0", "1", "2", "3")
+    (problem,) = problems(Engine.KT_SGLANG, arguments, placement, TWO_NODES_AMX)
+    assert problem == "--kt-threadpool-count 4, but the host has 2 memory nodes"
+
+
+def test_a_threshold_is_for_native_methods_only() -> None:
+    placement = placed(AMX, TWO_NODES_AMX)
+    arguments = (*placement.arguments, "--kt-gpu-prefill-token-threshold", "400")
+    (problem,) = problems(Engine.KT_SGLANG, arguments, placement, TWO_NODES_AMX)
+    assert "AMXINT4 can't prefill on the GPU" in problem
+    native = changed(arguments, "--kt-method", "FP8")
+    assert list(problems(Engine.KT_SGLANG, native, placement, TWO_NODES_AMX)) == []
+
+
+def test_expert_updates_without_a_threshold_are_named() -> None:
+    placement = placed(AMX, TWO_NODES_AMX)
+    arguments = (*placement.arguments, "--kt-enable-dynamic-expert-update")
+    (problem,) = problems(Engine.KT_SGLANG, arguments, placement, TWO_NODES_AMX)
+    assert "needs --kt-gpu-prefill-token-threshold" in problem
+
+
+def test_a_ratio_of_gpu_experts_is_as_good_as_a_number() -> None:
+    placement = placed(AMX, TWO_NODES_AMX)
+    arguments = changed(placement.arguments, "--kt-num-gpu-experts")
+    arguments = (*arguments, "--kt-gpu-experts-ratio", "0.1")
+    assert list(problems(Engine.KT_SGLANG, arguments, placement, TWO_NODES_AMX)) == []
+
+
+def test_llamafile_splits_experts_in_columns_of_256() -> None:
+    # TinySeek's experts are 256 wide: one pool, and no second.
+    placement = placed(AMX, TWO_NODES_AMX)
+    arguments = changed(placement.arguments, "--kt-method", "LLAMAFILE")
+    shape = tinyseek().shape
+    (problem,) = problems(Engine.KT_SGLANG, arguments, placement, TWO_NODES_AMX, shape)
+    assert problem == "--kt-threadpool-count 2: experts 256 wide split 1 ways"
+    r1 = deepseek_r1().shape  # 2048 wide: up to 8
+    assert list(problems(Engine.KT_SGLANG, arguments, placement, TWO_NODES_AMX, r1)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("MODEL_NAME", "", "MODEL_NAME is not set"),
+        ("MODEL_FILE", "", "MODEL_FILE is not set"),
+        ("MAX_TOKENS", "2048", "MAX_TOKENS 2048 leaves no room for a prompt"),
+        ("THREADS", "3", "THREADS is 3, planned are 2"),
+    ],
+)
+def test_a_mistake_for_llamacpp_is_named(name: str, value: str, said: str) -> None:
+    facts = hosts.no_gpu_small()
+    placement = placed(DEMO, facts, tinyseek())
+    given = [
+        f"{name}={value}" if argument.startswith(f"{name}=") else argument
+        for argument in placement.arguments
+    ]
+    (problem,) = problems(Engine.LLAMACPP, given, placement, facts)
+    assert said in problem
+
+
+def test_no_thread_at_all_is_named() -> None:
+    facts = hosts.no_gpu_small()
+    placement = placed(DEMO, facts, tinyseek())
+    given = [a if not a.startswith("THREADS") else "THREADS=0" for a in placement.arguments]
+    said = list(problems(Engine.LLAMACPP, given, placement, facts))
+    assert said[0] == "THREADS is 0: the engine would take every hyperthread"

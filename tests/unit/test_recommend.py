@@ -1,0 +1,131 @@
+"""Which profile a host is told to take, and what it hears of the larger ones."""
+
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+import hosts
+from orchestrator.adapters.profile_files import read_all
+from orchestrator.core.advice import advise
+from orchestrator.core.deriving import derived
+from orchestrator.core.facts import HostFacts, Reach
+from orchestrator.core.recommend import (
+    Ranked,
+    rank,
+    recommended,
+    startable,
+    tokens_per_s,
+)
+from orchestrator.core.render_fit import ranking_as_record, ranking_as_text
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+PROFILES = lru_cache(maxsize=1)(lambda: read_all(CONFIGS))
+
+
+def ranking(facts: HostFacts) -> tuple[Ranked, ...]:
+    return rank(
+        (
+            advise(profile, (), facts, derived(profile.model), profile.model.total_bytes)
+            for profile in PROFILES()
+        ),
+        facts,
+    )
+
+
+def about(name: str, facts: HostFacts) -> Ranked:
+    return next(ranked for ranked in ranking(facts) if ranked.name == name)
+
+
+@pytest.mark.parametrize(
+    ("facts", "best"),
+    [
+        (hosts.rtx4090_480gb_two_sockets(), "deepseek-r1-q4km"),
+        (hosts.rtx3090_512gb(), "deepseek-r1-q4km"),
+        (hosts.two_cards_24gb(), "deepseek-r1-q4km"),
+        # 256 GiB of modules are 274.9 GB: Q2_K_XL needs 252.3 of them.
+        (hosts.rtx4090_256gb(), "deepseek-r1-ud-q2kxl"),
+        (hosts.no_gpu_small(), "deepseek-r1-distill-1.5b"),
+    ],
+    ids=["4090-480gb", "3090-512gb", "two-cards", "4090-256gb", "small"],
+)
+def test_the_best_profile_that_fits_is_recommended(facts: HostFacts, best: str) -> None:
+    found = recommended(ranking(facts))
+    assert found is not None
+    assert found.name == best
+
+
+def test_where_no_hub_answers_the_small_model_of_the_python_index_is_recommended() -> None:
+    reach = Reach(huggingface=False, modelscope=False, python_index=True)
+    facts = hosts.no_gpu_small().model_copy(update={"reach": reach})
+    found = recommended(ranking(facts))
+    assert found is not None
+    assert found.name == "smollm2-135m"
+    larger = about("deepseek-r1-distill-1.5b", facts)
+    assert "network: none of its sources answers from here" in larger.against
+
+
+def test_where_nothing_answers_the_test_model_of_the_project_remains() -> None:
+    reach = Reach(huggingface=False, modelscope=False, python_index=False)
+    facts = hosts.no_gpu_small().model_copy(update={"reach": reach})
+    found = recommended(ranking(facts))
+    assert found is not None
+    assert found.name == "demo"
+
+
+def test_up_takes_the_best_that_this_version_has_an_engine_for() -> None:
+    found = startable(ranking(hosts.rtx4090_480gb_two_sockets()))
+    assert found is not None
+    assert found.name == "deepseek-r1-ud-q2kxl"
+
+
+def test_no_profile_is_for_an_arm_machine() -> None:
+    assert recommended(ranking(hosts.aarch64_grace())) is None
+
+
+def test_each_larger_one_is_told_with_what_it_lacks_and_what_to_add() -> None:
+    flagship = about("deepseek-r1-q4km", hosts.rtx4090_256gb())
+    assert any(reason.startswith("memory: needs 4") for reason in flagship.against)
+    assert any("GB more: RAM" in step for step in flagship.to_add)
+
+
+def test_a_host_without_a_card_is_told_to_add_one_of_the_right_size() -> None:
+    flagship = about("deepseek-r1-q4km", hosts.no_gpu_small())
+    assert "an NVIDIA card with 14 GB" in flagship.to_add
+
+
+def test_what_the_host_does_not_say_is_no_reason_to_fetch_404_gb() -> None:
+    known = hosts.rtx4090_480gb_two_sockets()
+    facts = known.model_copy(
+        update={"memory": known.memory.model_copy(update={"available_bytes": None}), "nodes": None}
+    )
+    assert not about("deepseek-r1-q4km", facts).fits
+
+
+def test_the_speed_of_a_cpu_is_its_cores_over_the_active_bytes() -> None:
+    # 2 cores x 5.4 GB/s over 1,117,321,312 bytes.
+    profile = about("deepseek-r1-distill-1.5b", hosts.no_gpu_small()).advice.profile
+    rate = tokens_per_s(profile, hosts.no_gpu_small())
+    assert rate == pytest.approx(9.67, abs=0.01)
+
+
+def test_slower_than_people_read_is_not_recommended() -> None:
+    # 2 cores x 5.4 GB/s over the 4.68 GB of the 7B model: 2.3 tokens/s.
+    seven = about("deepseek-r1-distill-7b", hosts.no_gpu_small())
+    assert not seven.fits
+    assert any(reason.startswith("speed: at best 2.3 tokens/s") for reason in seven.against)
+
+
+def test_the_text_names_the_recommended_one_first_and_fits_80_columns() -> None:
+    facts = hosts.rtx4090_256gb()
+    ranked = ranking(facts)
+    lines = ranking_as_text(ranked, recommended(ranked)).splitlines()
+    assert lines[0] == "Recommended: deepseek-r1-ud-q2kxl"
+    assert max(map(len, lines)) <= 80
+
+
+def test_programs_get_every_profile_with_its_reasons() -> None:
+    ranked = ranking(hosts.rtx4090_256gb())
+    record = ranking_as_record(ranked, recommended(ranked))
+    assert record["recommended"] == "deepseek-r1-ud-q2kxl"
+    assert {entry["name"] for entry in record["profiles"]} == {p.name for p in PROFILES()}
