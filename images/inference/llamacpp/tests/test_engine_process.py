@@ -119,6 +119,7 @@ def a_container(tmp_path: Path, first_shard: str) -> Container:
     sources = (
         HERE / "fake_engine",
         IMAGES / "wire/src",
+        IMAGES / "inference/placing/src",
         IMAGES / "inference/llamacpp/src",
     )
     return Container(
@@ -134,6 +135,7 @@ def a_container(tmp_path: Path, first_shard: str) -> Container:
             "API_KEY_FILE": str(tmp_path / "key"),
             "CONTEXT_TOKENS": "4096",
             "SLOTS": "3",
+            "MAX_TOKENS": "777",
             "THREADS": "5",
             "LISTEN_PORT": str(a_free_port()),
         },
@@ -246,6 +248,7 @@ def test_the_engine_gets_the_first_shard_the_alias_the_key_and_a_context_for_eac
     assert told["api_keys"] == [KEY]
     assert told["hostnames"] == ["0.0.0.0"]  # noqa: S104 - what it must be
     assert (told["n_parallel"], told["n_ctx"]) == (3, 3 * 4096)
+    assert told["n_predict"] == 777
     assert told["cpuparams"]["n_threads"] == told["cpuparams_batch"]["n_threads"] == 5
 
 
@@ -301,6 +304,52 @@ def test_a_system_message_that_has_no_place_to_go_is_refused(
     assert code == 2
     assert why in words
     assert "next: take the system message out of the profile" in words
+    assert not container.parameters.exists()
+
+
+# --- where its memory goes ---
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/numa_maps").exists(), reason="this kernel has no memory policies"
+)
+def test_the_engines_own_process_runs_under_the_memory_policy(container: Container) -> None:
+    container.environment |= {"MEMORY_POLICY": "interleave", "MEMORY_NODES": "0"}
+    with started(container, "serves", "serving") as process:
+        engine = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+        lines = Path(f"/proc/{engine}/numa_maps").read_text().splitlines()
+    assert {line.split()[1] for line in lines} == {"interleave:0"}
+
+
+def test_a_memory_policy_that_cannot_be_had_is_told_and_the_engine_serves_all_the_same(
+    container: Container,
+) -> None:
+    container.environment |= {"MEMORY_POLICY": "one node", "MEMORY_NODES": "1000"}
+    with started(container, "serves", "warning: the weights lie where the kernel puts them"):
+        pass
+    with started(container, "serves", "serving"):
+        assert container.parameters.exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "nodes", "reason"),
+    [
+        ("replicate", "0,1", "llama.cpp can't keep a copy of the weights on each NUMA node"),
+        ("one node", "0,1", "MEMORY_POLICY one node with MEMORY_NODES 0,1"),
+        ("one node", "", "MEMORY_POLICY one node with MEMORY_NODES empty"),
+        ("interleave", "", "MEMORY_POLICY interleave with MEMORY_NODES empty"),
+        ("interleave", "0,x", "MEMORY_NODES.1: Input should be a valid integer"),
+        ("scatter", "0", "MEMORY_POLICY: Input should be 'local', 'one node'"),
+    ],
+)
+def test_a_memory_policy_that_makes_no_sense_stops_it_before_anything_is_loaded(
+    container: Container, policy: str, nodes: str, reason: str
+) -> None:
+    container.environment |= {"MEMORY_POLICY": policy, "MEMORY_NODES": nodes}
+    code, words = container.run()
+    assert code == 2
+    assert reason in words
+    assert "next: " in words
     assert not container.parameters.exists()
 
 

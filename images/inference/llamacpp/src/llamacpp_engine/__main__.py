@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from llamacpp_engine.launch import serve
+from llamacpp_engine.memory import check_memory, place, with_warm_weights
 from llamacpp_engine.settings import (
     ConfigurationInvalid,
     read_chat_template,
@@ -27,6 +28,7 @@ def main(environment: Mapping[str, str]) -> int:
     hold_signals()
     try:
         settings = read_settings(environment)
+        check_memory(settings)
         lock = read_lock(settings)
         key = read_key(settings)
     except ConfigurationInvalid as error:
@@ -42,8 +44,12 @@ def main(environment: Mapping[str, str]) -> int:
     except ConfigurationInvalid as error:
         _explain(error.what, error.why, error.next_step)
         return 2
+    engine = partial(serve, settings, model, key, chat_template)
+    if place(settings):
+        files = [folder / file.path for file in lock.files]
+        engine = partial(with_warm_weights, settings, files, engine)
     return supervise(
-        partial(serve, settings, model, key, chat_template),
+        engine,
         partial(listens, settings.listen_port),
         look_every_s=LOOK_EVERY_S,
     )

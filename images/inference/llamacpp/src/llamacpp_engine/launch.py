@@ -44,6 +44,7 @@ def configure(params: Any, settings: Settings, model: Path, key: SecretStr) -> N
     # llama.cpp divides its context by its slots.
     params.n_ctx = settings.context_tokens * settings.slots
     params.n_parallel = settings.slots
+    params.n_predict = settings.max_tokens
     threads = settings.threads or len(os.sched_getaffinity(0))
     params.cpuparams.n_threads = threads
     params.cpuparams_batch.n_threads = threads

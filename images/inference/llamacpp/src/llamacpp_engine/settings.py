@@ -4,10 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
 
 from llamacpp_engine import DEFAULT_PORT
 from llamacpp_engine.template import with_system_message
+from placing.policy import Policy
 from wire import Lock
 from wire.gguf import NotGguf, read_header
 
@@ -29,9 +38,18 @@ def _printable(text: str) -> str:
     return text
 
 
+def _numbers(text: object) -> object:
+    return text.split(",") if isinstance(text, str) else text
+
+
+Nodes = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_numbers)]
+
+
 class Settings(BaseModel):
     """Field names are the names of the environment variables, in lower case.
 
+    `memory_policy`: where the weights are to lie on a host of several NUMA nodes, and
+    `memory_nodes`: on which of them, as in 0,1.
     `system_message`: what the model is told first when a request has no system message. Or empty.
     """
 
@@ -44,7 +62,10 @@ class Settings(BaseModel):
     api_key_file: Path
     context_tokens: int = Field(gt=0, lt=2**31)
     slots: int = Field(gt=0)
+    max_tokens: int = Field(gt=0, description="the longest reply; what asks for more gets this")
     threads: int = Field(ge=0)
+    memory_policy: Policy = "local"
+    memory_nodes: Nodes = ()
     listen_port: int = Field(default=DEFAULT_PORT, gt=0, le=65535)
     system_message: Annotated[str, AfterValidator(_printable)] = ""
 
