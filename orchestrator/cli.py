@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
-from orchestrator import commands, pulling
+from orchestrator import advising, catalogue, commands, pulling, reporting
 from orchestrator.commands import SERVICES, Typed
 from orchestrator.console import Console
 from orchestrator.core.errors import (
@@ -21,6 +21,7 @@ from orchestrator.core.errors import (
 from orchestrator.core.settings import Settings
 from orchestrator.prepare import Need
 
+ALL_SETTINGS = "Every setting is a flag here too: see `python3 -m orchestrator up --help`."
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -32,11 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags={name: getattr(arguments, name, None) for name in Settings.model_fields},
         as_json=getattr(arguments, "json", False) or getattr(arguments, "progress", "") == "json",
         verbose=arguments.verbose,
+        forced=tuple(getattr(arguments, "force", ())),
+        saved_facts=getattr(arguments, "facts", None),
     )
     if typed.verbose:
         logging.basicConfig(format="%(message)s", stream=sys.stderr)
         logging.getLogger("orchestrator").setLevel(logging.DEBUG)
     signal.signal(signal.SIGTERM, _as_interrupt)
+    if arguments.command == "profiles" and (arguments.verb == "show") > len(arguments.names):
+        parser.error("profiles show takes the name of one")
     if arguments.command == "weights" and (arguments.verb == "remove") != bool(arguments.name):
         parser.error("weights list takes no name, weights remove takes one")
     try:
@@ -76,12 +81,17 @@ def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _command(arguments: argparse.Namespace) -> Callable[[Typed], int]:
     return {
-        "up": commands.plan if getattr(arguments, "dry_run", False) else commands.up,
-        "plan": commands.plan,
+        "up": advising.plan if getattr(arguments, "dry_run", False) else commands.up,
+        "plan": advising.plan,
+        "recommend": advising.recommend,
+        "doctor": lambda typed: advising.doctor(
+            typed, only=arguments.only, save_to=arguments.save_facts
+        ),
+        "profiles": lambda typed: _profiles(typed, arguments),
         "pull": lambda typed: _pull(typed, arguments),
         "verify": lambda typed: _verify(typed, arguments),
         "weights": lambda typed: _weights(typed, arguments),
-        "status": commands.status,
+        "status": reporting.status,
         "logs": lambda typed: commands.logs(
             typed, arguments.services, follow=arguments.follow, tail=arguments.tail
         ),
@@ -89,6 +99,14 @@ def _command(arguments: argparse.Namespace) -> Callable[[Typed], int]:
         "secrets": commands.show_secrets,
         "version": commands.version,
     }[arguments.command]
+
+
+def _profiles(typed: Typed, arguments: argparse.Namespace) -> int:
+    if arguments.verb == "list":
+        return catalogue.list_profiles(typed)
+    if arguments.verb == "show":
+        return catalogue.show_profile(typed, arguments.names[0])
+    return catalogue.validate_profiles(typed, arguments.names)
 
 
 def _pull(typed: Typed, arguments: argparse.Namespace) -> int:
@@ -120,16 +138,27 @@ def build_parser() -> argparse.ArgumentParser:
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, text: str, *, json: bool = True) -> argparse.ArgumentParser:
-        command = parsers.add_parser(name, help=text, description=text)
+        shown = name in {"up", "plan"}
+        command = parsers.add_parser(
+            name, help=text, description=text, epilog=None if shown else ALL_SETTINGS
+        )
         command.add_argument("-v", "--verbose", action="store_true", help="say more")
         if json:
             command.add_argument("--json", action="store_true", help="for programs")
-        _add_settings(command)
+        _add_settings(command, shown=shown)
         return command
 
     up = add("up", "bring the stack up, step by step, each proven")
     up.add_argument("--dry-run", action="store_true", help="only show the plan")
-    add("plan", "show what `up` would do, and change nothing")
+    _add_force(up)
+    plan = add("plan", "show what `up` would do and whether it fits, and change nothing")
+    _add_force(plan)
+    _add_facts(plan)
+    _add_facts(add("recommend", "which profile suits this host, and why no larger one does"))
+    _add_doctor(add("doctor", "check this host, and say how to mend what is wrong with it"))
+    profiles = add("profiles", "the catalogue of models, and your own in configs/profiles.d")
+    profiles.add_argument("verb", choices=["list", "show", "validate"])
+    profiles.add_argument("names", nargs="*", metavar="NAME", help="profiles, or files to validate")
     _add_pull(add("pull", "fetch and prove the weights; the download outlives this terminal"))
     verify = add("verify", "are the weights what their lock says?")
     how = verify.add_mutually_exclusive_group()
@@ -157,7 +186,38 @@ def _service(name: str) -> str:
     return name
 
 
+def _add_force(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--force",
+        action="append",
+        default=[],
+        metavar="CHECK",
+        help="go on although this check refuses, as `doctor` names it; may be given again",
+    )
+
+
+def _add_facts(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--facts",
+        type=Path,
+        metavar="FILE",
+        help="judge the host whose facts these are: `doctor --save-facts`, or a folder of its "
+        "lscpu.txt, free.txt, nvidia-smi.txt, numactl.txt and df.txt",
+    )
+
+
+def _add_doctor(doctor: argparse.ArgumentParser) -> None:
+    _add_facts(doctor)
+    doctor.add_argument(
+        "--only", action="append", default=[], metavar="CHECK", help="may be given again"
+    )
+    doctor.add_argument(
+        "--save-facts", type=Path, metavar="FILE", help="for --facts on another host"
+    )
+
+
 def _add_pull(pull: argparse.ArgumentParser) -> None:
+    _add_force(pull)
     pull.add_argument("--detach", action="store_true", help="do not wait for the download's end")
     pull.add_argument(
         "--stop", action="store_true", help="stop the running download, keep its parts"
@@ -182,12 +242,12 @@ def _add_weights(add: Callable[..., argparse.ArgumentParser]) -> None:
     weights.add_argument("--yes", action="store_true", help="do remove it")
 
 
-def _add_settings(command: argparse.ArgumentParser) -> None:
+def _add_settings(command: argparse.ArgumentParser, *, shown: bool) -> None:
     group = command.add_argument_group("settings")
     for name, field in Settings.model_fields.items():
         default = "" if field.default is None else f" (default: {field.default})"
         group.add_argument(
             f"--{name.replace('_', '-')}",
             metavar="VALUE",
-            help=f"{field.description}{default}".replace("%", "%%"),
+            help=f"{field.description}{default}".replace("%", "%%") if shown else argparse.SUPPRESS,
         )

@@ -17,18 +17,19 @@ from orchestrator.adapters.images import DockerImages
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.adapters.secret_files import make_secrets, read_secrets
 from orchestrator.adapters.stack import ComposeStack
+from orchestrator.choosing import consider
 from orchestrator.console import Console
 from orchestrator.core import render
 from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, BadConfiguration, OrchestratorError
 from orchestrator.core.events import Event, StepKept, StepPassed, as_record
-from orchestrator.core.gates import ImagePresent, Sighting
-from orchestrator.core.journal import Story, story_of
+from orchestrator.core.placement import MemoryPolicy
+from orchestrator.core.render import from_env_file
 from orchestrator.core.settings import Settings
-from orchestrator.core.telling import file_rows, in_one_line
+from orchestrator.core.spread import Intended, Spread, judge
 from orchestrator.execute import execute
-from orchestrator.prepare import Place, Prepared, prepare, running_order, settings_without_profile
+from orchestrator.place import Place, settings_without_profile
+from orchestrator.prepare import Prepared, prepare
 from orchestrator.world import World
-from wire.order import Progress
 
 JOB_GOES_ON = (
     "The download goes on in the background. Watch it: python3 -m orchestrator pull. "
@@ -39,10 +40,15 @@ SERVICES = ("weights", "inference", "gateway", "webui")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Typed:
-    """The command line, parsed. `flags`: settings given as flags, None where not."""
+    """The command line, parsed. `flags`: settings given as flags, None where not.
+
+    `forced`: checks that are not to refuse. `saved_facts`: judge that host, not this one.
+    """
 
     root: Path
     flags: Mapping[str, object] = field(default_factory=dict)
+    forced: tuple[str, ...] = ()
+    saved_facts: Path | None = None
     as_json: bool = False
     verbose: bool = False
 
@@ -52,14 +58,18 @@ def up(typed: Typed) -> int:
     place.state.mkdir(parents=True, exist_ok=True)
     with files.run_lock(place.state, "up"), Console(verbose=typed.verbose) as console:
         lookout = EngineLookout(settings.project)
-        prepared = prepare(layers, place, lookout)
+        considered = consider(layers, place, lookout)
+        prepared = prepare(considered, place, lookout, typed.forced)
         session = Session(command="up", typed=typed, place=place, lookout=lookout, console=console)
         try:
             happened = list(carry_out(prepared, session))
         except KeyboardInterrupt:
             tell_job_goes_on(console, lookout)
             raise
-    _tell_ready(typed, prepared.settled.settings, place.secrets, happened)
+        spread = spread_of(place, lookout)
+        for warning in spread.warnings if spread else ():
+            console.note(f"warning: {warning}")
+    _tell_ready(typed, prepared.settings, place.secrets, happened)
     return 0
 
 
@@ -77,13 +87,16 @@ class Session:
 def carry_out(prepared: Prepared, session: Session) -> Generator[Event, None, None]:
     """Execute the plan, told to the console, the journal and programs; yields what happens."""
     place, lookout, console = session.place, session.lookout, session.console
-    console.note(f"profile {prepared.pick.name}: {prepared.pick.reason}")
+    console.note(f"profile {prepared.profile.name}: {prepared.considered.pick.reason}")
     console.note(f"  {prepared.profile.summary}")
     for note in prepared.supply.notes:
         console.note(f"note: {note}")
     journal = files.JournalFile(place.state / "journal.jsonl")
-    started = {"command": session.command, "profile": prepared.pick.name}
+    started = {"command": session.command, "profile": prepared.profile.name}
     journal.append({"event": "RunStarted"} | started)
+    if prepared.forced:
+        console.note(f"forced, against the check's advice: {', '.join(prepared.forced)}")
+        journal.append({"event": "ChecksForced", "checks": list(prepared.forced)})
     try:
         world = _ready_world(prepared, place, lookout)
         with closing(execute(prepared.plan, world)) as events:
@@ -121,7 +134,7 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
     if prepared.order is not None:
         files.write_order(place.order_file(prepared.profile.name), prepared.order, prepared.owner)
     files.write_env_file(prepared.env_file, render.as_env_file(prepared.plan.env))
-    settings = prepared.settled.settings
+    settings = prepared.settings
     lookout.watch_weights(place.weights, prepared.lock)
     lookout.use_api_key(read_secrets(place.secrets)["gateway_api_key"])
     return World(
@@ -176,124 +189,15 @@ def _tell_ready(typed: Typed, settings: Settings, secrets: Path, happened: list[
     print(f"  API   {api}   the key is in {secrets}/gateway_api_key")
 
 
-def plan(typed: Typed) -> int:
-    layers, settings, place = settings_without_profile(typed.root, typed.flags)
-    lookout = EngineLookout(settings.project)
-    prepared = prepare(layers, place, lookout)
-    if typed.as_json:
-        print_json(render.as_record(prepared.plan, prepared.settled), indent=2)
-        return 0
-    print(f"profile {prepared.pick.name}: {prepared.pick.reason}\n")
-    present = frozenset(
-        step.name
-        for step in prepared.plan.steps
-        if isinstance(step.gate, ImagePresent) and lookout.has_image(step.gate.ref)
-    )
-    print(render.as_text(prepared.plan, present), end="")
-    if typed.verbose:
-        print("\nSettings, and where each comes from:")
-        print(render.settings_as_text(prepared.settled), end="")
-    return 0
-
-
-def status(typed: Typed) -> int:
-    _, settings, place = settings_without_profile(typed.root, typed.flags)
-    lookout = EngineLookout(settings.project)
-    services = lookout.services()
-    progress = None
-    if at_work := running_order(place, lookout):
-        progress = lookout.job_progress("weights", place.weights / at_work[1].lock.folder)
-    story = story_of(files.JournalFile(place.state / "journal.jsonl").records())
-    if typed.as_json:
-        print_json(_status_record(services, story, progress), indent=2)
-        return 0
-    if not services:
-        print("Nothing runs here. Next: python3 -m orchestrator up")
-    elif _is_serving(services):
-        print(
-            f"Profile {services['inference'][2]} serves: http://127.0.0.1:{settings.webui_port}\n"
-        )
-    for name in SERVICES:
-        if name in services:
-            seen, image, _ = services[name]
-            print(f"{name:<10} {_state_in_words(seen):<28} {image}")
-    if progress is not None:
-        print(f"\n{in_one_line(progress)}")
-        for row in file_rows(progress):
-            print("  {:<52} {:>20}  {}".format(*row))
-    _tell_story(story)
-    return 0
-
-
-def _is_serving(services: Mapping[str, tuple[Sighting, str, str]]) -> bool:
-    return all(
-        name in services and services[name][0].health == "healthy"
-        for name in ("inference", "gateway", "webui")
-    )
-
-
-def _status_record(
-    services: Mapping[str, tuple[Sighting, str, str]], story: Story, progress: Progress | None
-) -> dict[str, Any]:
-    return {
-        "serving": _is_serving(services),
-        "profile": services["inference"][2] if "inference" in services else None,
-        "services": {
-            name: {
-                "state": sighting.status,
-                "health": sighting.health,
-                "exit_code": sighting.exit_code,
-                "restarts": sighting.restarts,
-                "image": image,
-            }
-            for name, (sighting, image, _) in services.items()
-        },
-        "download": None if progress is None else progress.model_dump(mode="json"),
-        "last_run": {
-            "command": story.command,
-            "profile": story.profile,
-            "started_at": story.started_at,
-            "proven": story.proven,
-            "failures": [
-                {
-                    "step": failure.step,
-                    "attempt": failure.attempt,
-                    "reason": failure.reason,
-                    "last_words": failure.last_words,
-                }
-                for failure in story.failures
-            ],
-            "ended": story.ended,
-        }
-        if story.command
-        else None,
-    }
-
-
-def _state_in_words(seen: Sighting) -> str:
-    words = [seen.status or "unknown"]
-    if seen.status == "running" and seen.health:
-        words.append(seen.health)
-    if seen.status == "exited":
-        words.append(f"with {seen.exit_code}")
-    if seen.restarts:
-        words.append(f"restarts: {seen.restarts}")
-    return ", ".join(words)
-
-
-def _tell_story(story: Story) -> None:
-    if not story.command:
-        return
-    print(f"\nlast run: {story.command}, profile {story.profile}, {story.started_at}")
-    for failure in story.failures:
-        print(f"  {failure.step}, attempt {failure.attempt} failed: {failure.reason}")
-    if story.ended is None:
-        print("  it is under way, or was cut off")
-    elif story.ended["exit_code"]:
-        print(f"  ended with {story.ended['exit_code']}: {story.ended['what']}")
-        print(f"  why:  {story.ended['why']}\n  next: {story.ended['next_step']}")
-    else:
-        print("  ended well")
+def spread_of(place: Place, lookout: EngineLookout) -> Spread | None:
+    """The pages of the serving engine against what it was started with."""
+    told = from_env_file(files.read_env_file(place.env_file))
+    try:
+        policy = MemoryPolicy(told.get("STACK_MEMORY_POLICY", ""))
+    except ValueError:  # it was started by an earlier version
+        return None
+    nodes = tuple(int(node) for node in told.get("STACK_MEMORY_NODES", "").split(",") if node)
+    return judge(Intended(policy=policy, nodes=nodes), lookout.page_report())
 
 
 def logs(typed: Typed, services: list[str], *, follow: bool, tail: str | None) -> int:

@@ -4,10 +4,11 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.adapters import files, shelf
+from orchestrator.adapters import files, profile_files, shelf
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.adapters.stack import ComposeStack
+from orchestrator.choosing import chosen_profile, consider
 from orchestrator.commands import (
     JOB_GOES_ON,
     Session,
@@ -30,15 +31,8 @@ from orchestrator.core.locking import lock_diff
 from orchestrator.core.plan import RunJob, weights_step
 from orchestrator.core.shelf import Revision, as_row, find, refuse_removal
 from orchestrator.execute import watch
-from orchestrator.prepare import (
-    Need,
-    Place,
-    Prepared,
-    chosen_profile,
-    prepare_pull,
-    running_order,
-    settings_without_profile,
-)
+from orchestrator.place import Place, settings_without_profile
+from orchestrator.prepare import Need, Prepared, prepare_pull, running_order
 from wire import Lock, discrepancies, read_receipt, stat_files
 
 VERBS = {Need.CHECK: "--full", Need.REPAIR: "--repair"}
@@ -82,7 +76,9 @@ def _pull(typed: Typed, *, detach: bool, update_lock: bool) -> int:
     place.state.mkdir(parents=True, exist_ok=True)
     with files.run_lock(place.state, "pull"), Console(verbose=typed.verbose) as console:
         lookout = EngineLookout(settings.project)
-        prepared = prepare_pull(layers, place, lookout, Need.RENEW if update_lock else Need.FETCH)
+        considered = consider(layers, place, lookout)
+        need = Need.RENEW if update_lock else Need.FETCH
+        prepared = prepare_pull(considered, place, lookout, need, typed.forced)
         _tell_lock(console, prepared, place)
         session = Session(
             command="pull", typed=typed, place=place, lookout=lookout, console=console
@@ -195,7 +191,7 @@ def verify_by_job(typed: Typed, need: Need) -> int:
             )
         if files.find_lock(place.configs, chosen_profile(layers, place)) is None:
             raise _no_lock(chosen_profile(layers, place).name)
-        prepared = prepare_pull(layers, place, lookout, need)
+        prepared = prepare_pull(consider(layers, place, lookout), place, lookout, need)
         images = tuple(s for s in prepared.plan.steps if not isinstance(s.action, RunJob))
         prepared = replace(prepared, plan=replace(prepared.plan, steps=images))
         session = Session(
@@ -261,9 +257,9 @@ def clean_weights(typed: Typed, *, agreed: bool) -> int:
 
 def _locks(place: Place) -> dict[str, Lock]:
     found = {}
-    for name in files.known_profiles(place.configs):
+    for name in profile_files.known_profiles(place.configs):
         with suppress(BadConfiguration):  # a profile that can't be read is no reason not to look
-            lock = files.find_lock(place.configs, files.read_profile(place.configs, name))
+            lock = files.find_lock(place.configs, profile_files.read_profile(place.configs, name))
             if lock is not None:
                 found[name] = lock
     return found

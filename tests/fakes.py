@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.core.advice import Advice, advise
 from orchestrator.core.errors import ActionFailed
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.gates import Gate, ImagePresent, Reply, Sighting
 from orchestrator.core.images import BASE, RECIPES, Build, a_build
 from orchestrator.core.plan import BaseSystem, Plan, make_steps
 from orchestrator.core.profile import Profile
-from orchestrator.core.settings import Settings
+from orchestrator.core.settings import Layer, Settings
 from orchestrator.world import World
 from wire import Lock
 
@@ -113,19 +114,36 @@ def a_lock() -> Lock:
 
 
 def a_profile(**changes: Any) -> Profile:
-    fields = {
+    fields: dict[str, Any] = {
         "name": "tiny",
         "summary": "a tiny model",
         "engine": "llamacpp",
+        "route": "small model",
+        "status": "proven here",
+        "rank": 0,
+        "quality": "next to nothing",
+        "model": {
+            "family": "Tiny",
+            "architecture": "llama",
+            "quantisation": "Q4_0",
+            "parameters": 1_000_000,
+            "total_bytes": 2_000_000_000,
+            "files": 1,
+            "source": "a test",
+        },
         "model_file": "m.gguf",
         "sources": [{"kind": "folder", "path": "here"}],
         "serving": {
             "context_tokens": 2048,
             "slots": 2,
-            "inference_memory_bytes": 1_000_000_000,
+            "max_tokens": 512,
             "load_timeout_s": 10,
         },
-        "needs": {"memory_bytes": 500_000_000, "cpu_flags": ["avx2"]},
+        "needs": {
+            "memory": {"least_bytes": 500_000_000, "source": "a test"},
+            "cpu_flags": ["avx2"],
+            "source": "a test",
+        },
         "acceptance": {
             "prompt": "What is the capital of France?",
             "contains": PARIS,
@@ -136,16 +154,38 @@ def a_profile(**changes: Any) -> Profile:
 
 
 def a_host(**changes: Any) -> HostFacts:
+    """A small host without a GPU: 16 GB of RAM free, 100 GB of disk."""
     fields: dict[str, Any] = {
-        "memory_available_bytes": 16_000_000_000,
-        "disk_free_bytes": 100_000_000_000,
-        "cpu_flags": frozenset({"avx2", "fma"}),
-        "gpus": (),
-        "busy_ports": frozenset(),
+        "cpu": {
+            "architecture": "x86_64",
+            "sockets": 1,
+            "physical_cores": 4,
+            "threads": 8,
+            "threads_per_core": 2,
+            "flags": ["avx2", "fma"],
+        },
+        "memory": {"total_bytes": 32_000_000_000, "available_bytes": 16_000_000_000},
+        "nodes": [
+            {
+                "id": 0,
+                "memory_bytes": 32_000_000_000,
+                "memory_free_bytes": 16_000_000_000,
+                "cpus": list(range(8)),
+                "physical_cores": 4,
+            }
+        ],
+        "gpus": [],
+        "disk": {"path": "weights", "free_bytes": 100_000_000_000},
         "uid": 1000,
         "gid": 1000,
     }
-    return HostFacts(**(fields | changes))
+    return HostFacts.model_validate(fields | changes)
+
+
+def an_advice(**settings: Any) -> Advice:
+    """The tiny profile on the small host. `settings`: the operator's own."""
+    layer = Layer(values=settings, origins=dict.fromkeys(settings, "a test"))
+    return advise(a_profile(), (layer,), a_host(), None, a_lock().total_bytes)
 
 
 def a_plan(**settings: Any) -> Plan:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 from urllib.request import getproxies_environment
 
 from pydantic_settings import BaseSettings, EnvSettingsSource, TomlConfigSettingsSource
@@ -45,6 +46,12 @@ def read_proxies() -> dict[str, str]:
         for name in ("http", "https", "no")
         if (value := found.get(name) or (all_schemes if name != "no" else None))
     }
+
+
+def read_language() -> Literal["en", "zh"]:
+    """The one of ours that the user's locale asks for."""
+    named = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
+    return "zh" if next((name for name in named if name), "").startswith("zh") else "en"
 
 
 def _from_flags(flags: Mapping[str, object]) -> Layer:

@@ -3,11 +3,9 @@
 import fcntl
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,41 +18,9 @@ from orchestrator.core.profile import Profile
 from wire import Lock
 from wire.order import Order
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 def is_folder(path: Path) -> bool:
     return path.is_dir()
-
-
-def known_profiles(configs: Path) -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in (configs / "profiles").glob("*.toml")))
-
-
-def read_profile(configs: Path, name: str) -> Profile:
-    known = known_profiles(configs)
-    if name not in known:
-        near = (*get_close_matches(name, known, n=1), known[0])[0]
-        raise BadConfiguration(
-            f"there is no profile {name!r}",
-            why=f"configs/profiles holds {', '.join(known)}",
-            next_step=f"did you mean --profile {near}?",
-        )
-    path = configs / "profiles" / f"{name}.toml"
-    try:
-        profile = Profile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, ValidationError, OSError) as error:
-        raise _unusable(path, error) from error
-    if profile.name != name:
-        raise BadConfiguration(
-            f"{path.name} can't be used",
-            why=f"it calls itself {profile.name!r}",
-            next_step="name the profile as its file",
-        )
-    return profile
 
 
 def read_lock(configs: Path, profile: Profile) -> Lock:

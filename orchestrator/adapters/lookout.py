@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import cast
 
 import docker
 import httpx
@@ -29,6 +30,7 @@ from orchestrator.core.gates import (
     Sighting,
 )
 from wire import Lock, discrepancies, read_receipt, stat_files
+from wire.numa import PageReport
 from wire.order import PROGRESS_NAME, Progress
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,9 @@ log = logging.getLogger(__name__)
 FIRST_TOKEN_TIMEOUT_S = 300.0
 PING_TIMEOUT_S = 10
 ANSWER_TIMEOUT_S = 60
+# Ends by itself before this side stops waiting: see images/inference/placing.
+PAGE_REPORT = ("python3", "-m", "placing.report")
+ENDED = frozenset({404, 409})  # removed, or stopped, since it was found
 
 
 class EngineLookout:
@@ -140,6 +145,28 @@ class EngineLookout:
         if container is None or container.status != "running":
             return 0
         return int(container.attrs["HostConfig"]["Memory"])
+
+    def page_report(self) -> PageReport | None:
+        """Where the engine's memory lies, as its container says.
+
+        None: it is not running, or says nothing that can be understood.
+        """
+        with _docker_answers():
+            container = self._find("inference")
+            if container is None or container.status != "running":
+                return None
+            try:
+                done = container.exec_run(list(PAGE_REPORT), demux=True)
+            except APIError as error:
+                if error.status_code in ENDED:
+                    return None
+                raise
+        out, err = cast("tuple[bytes | None, bytes | None]", done.output)
+        try:
+            return PageReport.model_validate_json(out or b"")
+        except ValidationError:
+            log.debug("%s ended with %s: %s", PAGE_REPORT, done.exit_code, _text(err or b""))
+            return None
 
     def _containers(self, service: str | None = None) -> list[Container]:
         labels: list[str] = [f"com.docker.compose.project={self._project}"]

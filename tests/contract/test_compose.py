@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from fakes import a_host, a_profile
+from fakes import a_host, an_advice
 from orchestrator.adapters import secret_files
 from orchestrator.core.images import RECIPES
 from orchestrator.core.plan import Folders, stack_env
 from orchestrator.core.render import as_env_file
-from orchestrator.core.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
@@ -25,7 +24,7 @@ ODD = Path("/data/a b#c$d/äß/中文")
 def an_env() -> dict[str, str]:
     folders = Folders(locks=ODD, job=ODD, source=ODD, weights=ODD, secrets=ODD, ca_bundle=ODD)
     refs = {service: f"appliance/{service}:0123456789ab" for service in SERVICES}
-    return dict(stack_env(Settings(), a_profile(), a_host(), folders, refs))
+    return dict(stack_env(an_advice(), a_host(), folders, refs))
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +92,9 @@ def test_images_are_named_by_content_and_never_fetched_behind_our_back(
 def test_no_secret_is_in_a_services_environment(config: dict[str, Any], service: str) -> None:
     for name, value in config["services"][service]["environment"].items():
         secret = re.search("KEY|PASSWORD|TOKEN|SECRET", name) and not name.endswith("_FILE")
-        # CONTEXT_TOKENS counts tokens, it is none
-        assert not secret or name == "CONTEXT_TOKENS", f"{name}={value}"
+        # These count tokens, and are none.
+        counts = name in {"CONTEXT_TOKENS", "MAX_TOKENS"}
+        assert not secret or counts, f"{name}={value}"
 
 
 def test_every_secret_mounted_is_made_and_every_secret_made_is_mounted(

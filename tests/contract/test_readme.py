@@ -15,7 +15,7 @@ DOCUMENTS = ("README.md", "README.zh.md", "docs/operations.md", "docs/profiles.m
 
 def commands(document: str) -> list[str]:
     text = (ROOT / document).read_text(encoding="utf-8")
-    return re.findall(r"python3? -m orchestrator ([^`\n#|]+)", text)
+    return re.findall(r"python3? -m orchestrator ([^`\n#|&]+)", text)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

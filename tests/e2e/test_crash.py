@@ -12,8 +12,11 @@ import pytest
 from e2e.scenario import PARIS, Appliance, eventually
 
 TRIES = 2
-# The engine's cache of these takes 10 kB a token: no container limit of the profile allows it.
-FAR_TOO_MANY_TOKENS = "4000000"
+# The engine's cache of these takes 10 kB a token, far more than this limit: the checks refuse it,
+# and so the tests force them.
+TOO_MUCH = {"context_tokens": "4000000", "inference_memory_bytes": str(2 << 30)}
+FORCED = ("memory", "memory-limit")
+UP_ANYWAY = ("up", *(word for check in FORCED for word in ("--force", check)))
 
 
 def children(pid: int) -> list[int]:
@@ -73,9 +76,12 @@ def test_an_engine_killed_while_it_loads_is_tried_again_and_serves(
 def test_an_engine_that_always_dies_ends_the_run_and_is_left_at_rest(
     new_appliance: Callable[..., Appliance],
 ) -> None:
-    stack = new_appliance(context_tokens=FAR_TOO_MANY_TOKENS, tries=str(TRIES))
+    stack = new_appliance(**TOO_MUCH, tries=str(TRIES))
+    refused = stack.run("up")
+    assert refused.returncode == 4, refused.stderr
+    assert all(f"--force {check}" in refused.stderr for check in FORCED)
 
-    failed = stack.run("up")
+    failed = stack.run(*UP_ANYWAY)
 
     assert failed.returncode == 7, failed.stderr
     assert "Traceback" not in failed.stderr
@@ -83,6 +89,8 @@ def test_an_engine_that_always_dies_ends_the_run_and_is_left_at_rest(
     assert f"inference did not come up in {TRIES} tries" in error
     assert "why:  crashed" in error
     assert "next: python3 -m orchestrator logs inference" in error
+    [forced] = [record for record in stack.journal() if record["event"] == "ChecksForced"]
+    assert set(forced["checks"]) == set(FORCED)
     attempts = happened(stack, "StepGaveUp", "inference")
     assert [attempt["attempt"] for attempt in attempts] == list(range(1, TRIES + 1))
     assert all(attempt["last_words"].strip() for attempt in attempts)
@@ -111,8 +119,8 @@ def test_an_engine_that_always_dies_ends_the_run_and_is_left_at_rest(
 def test_with_the_cause_removed_the_same_command_comes_up(
     new_appliance: Callable[..., Appliance],
 ) -> None:
-    stack = new_appliance(context_tokens=FAR_TOO_MANY_TOKENS, tries="1")
-    assert stack.run("up").returncode == 7
+    stack = new_appliance(**TOO_MUCH, tries="1")
+    assert stack.run(*UP_ANYWAY).returncode == 7
 
     again = stack.run("up", ORCH_CONTEXT_TOKENS="2048")
 

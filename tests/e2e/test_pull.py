@@ -22,7 +22,20 @@ PROFILE = f"""
 name = "tiny"
 summary = "TinySeek from a hub"
 engine = "llamacpp"
+route = "test model"
+status = "experimental"
+rank = 9
+quality = "a test"
 model_file = "{MODEL}"
+
+[model]
+family = "TinySeek"
+architecture = "deepseek2"
+quantisation = "Q4_K_M"
+parameters = 18_900_000
+total_bytes = 12_349_824
+files = 3
+source = "a test"
 
 [[sources]]
 kind = "huggingface"
@@ -32,11 +45,12 @@ patterns = ["Q4_K_M/*"]
 [serving]
 context_tokens = 2048
 slots = 2
-inference_memory_bytes = 2_147_483_648
+max_tokens = 1024
 load_timeout_s = 120
 
 [needs]
-memory_bytes = 536_870_912
+source = "a test"
+memory = {{ least_bytes = 536_870_912, source = "a test" }}
 
 [acceptance]
 prompt = "What is the capital of France?"

@@ -1,0 +1,194 @@
+"""Which profile, on which facts: everything that is settled before a hub or an image is asked."""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.adapters import files, index, profile_files
+from orchestrator.adapters.host import ca_bundle, load_facts, read_host
+from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.adapters.reach import read_reach
+from orchestrator.core.advice import Advice, advise
+from orchestrator.core.checks.finding import Finding
+from orchestrator.core.deriving import derived
+from orchestrator.core.errors import BadConfiguration, UnfitHost
+from orchestrator.core.facts import HostFacts
+from orchestrator.core.inventory import Inventory
+from orchestrator.core.preflight import refuse
+from orchestrator.core.profile import Profile, WheelSource
+from orchestrator.core.recommend import Pick, Ranked, rank, startable
+from orchestrator.core.render import from_env_file
+from orchestrator.core.settings import Layer, Settings, settle
+from orchestrator.place import Place
+from wire import Lock
+from wire.on_disk import missing_bytes
+
+NOT_FOR_PULL = frozenset({"engine-image", "ports", "toolkit"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Considered:
+    """The choice and what speaks for and against it. `forced`: blockers that the operator overrode."""
+
+    layers: tuple[Layer, ...]
+    pick: Pick
+    facts: HostFacts
+    advice: Advice
+
+    @property
+    def profile(self) -> Profile:
+        return self.advice.profile
+
+    @property
+    def settings(self) -> Settings:
+        return self.advice.settled.settings
+
+
+def read_facts(
+    settings: Settings, place: Place, lookout: EngineLookout | None, saved: Path | None
+) -> HostFacts:
+    """Of this host, or of another whose facts were saved. What our own engine holds counts as free."""
+    if saved is not None:
+        return load_facts(saved)
+    ports = {settings.gateway_port, settings.webui_port}
+    if lookout is None:
+        return read_host(place.weights, ports)
+    facts = read_host(place.weights, ports - lookout.ours_listen_on())
+    available = facts.memory.available_bytes
+    if available is None:
+        return facts
+    freed = available + lookout.memory_held("inference")
+    memory = facts.memory.model_copy(update={"available_bytes": freed})
+    return facts.model_copy(update={"memory": memory})
+
+
+def with_reach(facts: HostFacts, settings: Settings, profiles: Sequence[Profile]) -> HostFacts:
+    """Asks the hubs and the Python index: it takes seconds, so only where a choice hangs on it."""
+    reach = read_reach(endpoints_of(settings), ca_bundle())
+    packages = {
+        source.package
+        for profile in profiles
+        for source in profile.sources
+        if isinstance(source, WheelSource)
+    }
+    answers = all(map(index.answers, sorted(packages)))
+    return facts.model_copy(update={"reach": reach.model_copy(update={"python_index": answers})})
+
+
+def endpoints_of(settings: Settings) -> dict[str, str]:
+    asked = {
+        "huggingface": settings.hf_endpoint,
+        "modelscope": settings.modelscope_endpoint,
+    }
+    return {name: str(endpoint) for name, endpoint in asked.items() if endpoint}
+
+
+def ranking_of(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Ranked, ...]:
+    """Every profile judged by its published figures: nothing is fetched for it."""
+    profiles = profile_files.read_all(place.configs)
+    return rank((first_advice(profile, layers, place, facts) for profile in profiles), facts)
+
+
+def first_advice(
+    profile: Profile, layers: tuple[Layer, ...], place: Place, facts: HostFacts
+) -> Advice:
+    """By its figures and its lock, before any header is read."""
+    missing = still_missing(profile, files.find_lock(place.configs, profile), place)
+    return advise(profile, layers, facts, derived(profile.model), missing)
+
+
+def still_missing(profile: Profile, lock: Lock | None, place: Place) -> int:
+    """Bytes of weights that are not on this disk yet."""
+    if lock is None:
+        return profile.model.total_bytes
+    return missing_bytes(place.weights / lock.folder, lock)
+
+
+def consider(
+    layers: tuple[Layer, ...],
+    place: Place,
+    lookout: EngineLookout | None,
+    saved_facts: Path | None = None,
+) -> Considered:
+    """The profile to bring up: the one named, else the one that served last, else by the host."""
+    settings = settle(layers).settings
+    facts = read_facts(settings, place, lookout, saved_facts)
+    name, reason = settings.profile, "as you asked"
+    if name is None and saved_facts is None:
+        name, reason = previous_profile(place), "it was chosen last time; another: --profile NAME"
+    if name is not None:
+        profile = profile_files.read_profile(place.configs, name)
+        advice = first_advice(profile, layers, place, facts)
+        return Considered(layers=layers, pick=Pick(name, reason), facts=facts, advice=advice)
+    if saved_facts is None:
+        facts = with_reach(facts, settings, profile_files.read_all(place.configs))
+    best = startable(ranking := ranking_of(layers, place, facts))
+    if best is None:
+        raise _nothing_fits(ranking)
+    return Considered(
+        layers=layers,
+        pick=Pick(best.name, "it suits this host best; see: python3 -m orchestrator recommend"),
+        facts=facts,
+        advice=best.advice,
+    )
+
+
+def refuse_unfit(
+    considered: Considered, forced: Collection[str], *, pulling: bool = False
+) -> tuple[Finding, ...]:
+    """Raise with every blocker at once; returns those that the operator chose to override.
+
+    `pulling`: weights may come before the program that is to serve them.
+    """
+    findings = considered.advice.findings
+    return refuse(
+        tuple(found for found in findings if not (pulling and found.check in NOT_FOR_PULL)),
+        forced=forced,
+        profile=considered.profile,
+        chosen=considered.settings.profile is not None,
+    )
+
+
+def with_headers(considered: Considered, inventory: Inventory | None, missing: int) -> Considered:
+    """Judged anew, now that the files' own headers are known."""
+    advice = advise(
+        considered.profile,
+        considered.layers,
+        considered.facts,
+        inventory or considered.advice.inventory,
+        missing,
+    )
+    return Considered(
+        layers=considered.layers, pick=considered.pick, facts=considered.facts, advice=advice
+    )
+
+
+def previous_profile(place: Place) -> str | None:
+    previous = from_env_file(files.read_env_file(place.env_file)).get("STACK_PROFILE")
+    with suppress(BadConfiguration):
+        return previous if previous in profile_files.known_profiles(place.configs) else None
+    return None
+
+
+def chosen_profile(layers: tuple[Layer, ...], place: Place) -> Profile:
+    """The profile that commands without a plan are about: nothing is asked of network or Docker."""
+    name = settle(layers).settings.profile or previous_profile(place)
+    if name is None:
+        known = profile_files.known_profiles(place.configs)
+        raise BadConfiguration(
+            "which profile?",
+            why="none was named, and none has served yet",
+            next_step="--profile NAME, one of " + ", ".join(known),
+        )
+    return profile_files.read_profile(place.configs, name)
+
+
+def _nothing_fits(ranking: Sequence[Ranked]) -> UnfitHost:
+    smallest = ranking[-1] if ranking else None
+    why = "; ".join(smallest.against) if smallest else "there is no profile at all"
+    return UnfitHost(
+        "no profile can run on this host",
+        why=f"not even {smallest.name if smallest else 'one'}: {why}",
+        next_step="python3 -m orchestrator recommend says what each one lacks, and doctor why",
+    )

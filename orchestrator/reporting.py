@@ -1,0 +1,123 @@
+"""What runs, where its memory lies, how far a download is, and how the last run ended."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from orchestrator.adapters import files
+from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.commands import SERVICES, Typed, print_json, spread_of
+from orchestrator.core.gates import Sighting
+from orchestrator.core.journal import Story, story_of
+from orchestrator.core.spread import Spread
+from orchestrator.core.telling import file_rows, in_one_line
+from orchestrator.place import settings_without_profile
+from orchestrator.prepare import running_order
+from wire.order import Progress
+
+
+def status(typed: Typed) -> int:
+    _, settings, place = settings_without_profile(typed.root, typed.flags)
+    lookout = EngineLookout(settings.project)
+    services = lookout.services()
+    progress = None
+    if at_work := running_order(place, lookout):
+        progress = lookout.job_progress("weights", place.weights / at_work[1].lock.folder)
+    story = story_of(files.JournalFile(place.state / "journal.jsonl").records())
+    spread = spread_of(place, lookout) if _is_serving(services) else None
+    if typed.as_json:
+        print_json(_status_record(services, story, progress, spread), indent=2)
+        return 0
+    if not services:
+        print("Nothing runs here. Next: python3 -m orchestrator up")
+    elif _is_serving(services):
+        print(
+            f"Profile {services['inference'][2]} serves: http://127.0.0.1:{settings.webui_port}\n"
+        )
+    for name in SERVICES:
+        if name in services:
+            seen, image, _ = services[name]
+            print(f"{name:<10} {_state_in_words(seen):<28} {image}")
+    if spread is not None:
+        print("\n" + "\n".join((spread.words, *(f"warning: {said}" for said in spread.warnings))))
+    if progress is not None:
+        print(f"\n{in_one_line(progress)}")
+        for row in file_rows(progress):
+            print("  {:<52} {:>20}  {}".format(*row))
+    _tell_story(story)
+    return 0
+
+
+def _is_serving(services: Mapping[str, tuple[Sighting, str, str]]) -> bool:
+    return all(
+        name in services and services[name][0].health == "healthy"
+        for name in ("inference", "gateway", "webui")
+    )
+
+
+def _status_record(
+    services: Mapping[str, tuple[Sighting, str, str]],
+    story: Story,
+    progress: Progress | None,
+    spread: Spread | None,
+) -> dict[str, Any]:
+    return {
+        "serving": _is_serving(services),
+        "profile": services["inference"][2] if "inference" in services else None,
+        "services": {
+            name: {
+                "state": sighting.status,
+                "health": sighting.health,
+                "exit_code": sighting.exit_code,
+                "restarts": sighting.restarts,
+                "image": image,
+            }
+            for name, (sighting, image, _) in services.items()
+        },
+        "memory": None if spread is None else asdict(spread),
+        "download": None if progress is None else progress.model_dump(mode="json"),
+        "last_run": {
+            "command": story.command,
+            "profile": story.profile,
+            "started_at": story.started_at,
+            "proven": story.proven,
+            "failures": [
+                {
+                    "step": failure.step,
+                    "attempt": failure.attempt,
+                    "reason": failure.reason,
+                    "last_words": failure.last_words,
+                }
+                for failure in story.failures
+            ],
+            "ended": story.ended,
+        }
+        if story.command
+        else None,
+    }
+
+
+def _state_in_words(seen: Sighting) -> str:
+    words = [seen.status or "unknown"]
+    if seen.status == "running" and seen.health:
+        words.append(seen.health)
+    if seen.status == "exited":
+        words.append(f"with {seen.exit_code}")
+    if seen.restarts:
+        words.append(f"restarts: {seen.restarts}")
+    return ", ".join(words)
+
+
+def _tell_story(story: Story) -> None:
+    if not story.command:
+        return
+    print(f"\nlast run: {story.command}, profile {story.profile}, {story.started_at}")
+    for failure in story.failures:
+        print(f"  {failure.step}, attempt {failure.attempt} failed: {failure.reason}")
+    if story.ended is None:
+        print("  it is under way, or was cut off")
+    elif story.ended["exit_code"]:
+        print(f"  ended with {story.ended['exit_code']}: {story.ended['what']}")
+        print(f"  why:  {story.ended['why']}\n  next: {story.ended['next_step']}")
+    else:
+        print("  ended well")
