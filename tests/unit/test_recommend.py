@@ -1,36 +1,17 @@
 """Which profile a host is told to take, and what it hears of the larger ones."""
 
-from functools import lru_cache
-from pathlib import Path
-
 import pytest
 
 import hosts
-from orchestrator.adapters.profile_files import read_all
-from orchestrator.core.advice import advise
-from orchestrator.core.deriving import derived
+from catalogue_ranking import profiles, ranking
 from orchestrator.core.facts import HostFacts, Reach
 from orchestrator.core.recommend import (
     Ranked,
-    rank,
     recommended,
     startable,
     tokens_per_s,
 )
 from orchestrator.core.render_fit import ranking_as_record, ranking_as_text
-
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-PROFILES = lru_cache(maxsize=1)(lambda: read_all(CONFIGS))
-
-
-def ranking(facts: HostFacts) -> tuple[Ranked, ...]:
-    return rank(
-        (
-            advise(profile, (), facts, derived(profile.model), profile.model.total_bytes)
-            for profile in PROFILES()
-        ),
-        facts,
-    )
 
 
 def about(name: str, facts: HostFacts) -> Ranked:
@@ -128,4 +109,4 @@ def test_programs_get_every_profile_with_its_reasons() -> None:
     ranked = ranking(hosts.rtx4090_256gb())
     record = ranking_as_record(ranked, recommended(ranked))
     assert record["recommended"] == "deepseek-r1-ud-q2kxl"
-    assert {entry["name"] for entry in record["profiles"]} == {p.name for p in PROFILES()}
+    assert {entry["name"] for entry in record["profiles"]} == {p.name for p in profiles()}
