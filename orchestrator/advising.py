@@ -34,7 +34,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.gates import ImagePresent
-from orchestrator.core.recommend import Ranked, recommended
+from orchestrator.core.recommend import Ranked, recommended, startable
 from orchestrator.core.settings import Layer, settle
 from orchestrator.doctoring import doctor_record, doctor_text
 from orchestrator.place import Place, settings_without_profile
@@ -158,9 +158,8 @@ def _subject(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple
         how = "as you asked" if named else "it serves, or did last"
         return first_advice(profile, layers, place, facts), how
     ranking: tuple[Ranked, ...] = ranking_of(layers, place, facts)
-    best = recommended(ranking)
-    if best is not None:
-        return best.advice, "the best that fits here"
+    if best := startable(ranking):
+        return best.advice, "the best for this host that this release can start"
     return ranking[-1].advice, "not even this one fits here"
 
 

@@ -94,8 +94,10 @@ def first_advice(
     profile: Profile, layers: tuple[Layer, ...], place: Place, facts: HostFacts
 ) -> Advice:
     """By its figures and its lock, before any header is read."""
-    missing = still_missing(profile, files.find_lock(place.configs, profile), place)
-    return advise(profile, layers, facts, derived(profile.model), missing)
+    lock = files.find_lock(place.configs, profile)
+    missing = still_missing(profile, lock, place)
+    inventory = derived(profile.model)
+    return advise(profile, layers, facts, inventory, missing, locked=lock is not None)
 
 
 def still_missing(profile: Profile, lock: Lock | None, place: Place) -> int:
@@ -128,7 +130,11 @@ def consider(
         raise _nothing_fits(ranking)
     return Considered(
         layers=layers,
-        pick=Pick(best.name, "it suits this host best; see: python3 -m orchestrator recommend"),
+        pick=Pick(
+            best.name,
+            "the best for this host that this release can start; others: "
+            "python3 -m orchestrator recommend",
+        ),
         facts=facts,
         advice=best.advice,
     )

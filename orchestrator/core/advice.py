@@ -30,18 +30,23 @@ class Advice:
         return tuple(found for found in self.findings if found.severity is Severity.BLOCK)
 
 
-def advise(
+def advise(  # noqa: PLR0913 - what an advice hangs on
     profile: Profile,
     layers: Sequence[Layer],
     facts: HostFacts,
     inventory: Inventory | None,
     missing_bytes: int,
+    *,
+    locked: bool = True,
 ) -> Advice:
-    """`layers`: the operator's own. `missing_bytes`: weights that are not on this disk yet."""
+    """`layers`: the operator's own. `missing_bytes`: weights that are not on this disk yet.
+
+    `locked`: by the files' lock, and not by the sum that the profile quotes.
+    """
     settled = settle((*layers, profile.layer()))
     settings = settled.settings
     placement = place(profile, settings, facts, inventory)
-    budget = budget_of(profile, settings, placement, inventory, facts, missing_bytes)
+    budget = budget_of(profile, settings, placement, inventory, facts, missing_bytes, locked=locked)
     reasons = unreadable(profile.engine, inventory) if inventory else ()
     return Advice(
         profile=profile,

@@ -55,12 +55,14 @@ def budget_of(  # noqa: PLR0913, PLR0917 - what a budget depends on
     inventory: Inventory | None,
     facts: HostFacts,
     missing_bytes: int,
+    *,
+    locked: bool = True,
 ) -> Budget:
-    """`missing_bytes`: of the weights, what is not on this disk yet."""
+    """`missing_bytes`: of the weights, what is not on this disk yet. `locked`: by their lock."""
     return Budget(
         disk=Share(
             where="disk",
-            terms=tuple(disk_terms(profile, missing_bytes)),
+            terms=tuple(disk_terms(profile, missing_bytes, locked=locked)),
             have_bytes=None if facts.disk is None else facts.disk.free_bytes,
         ),
         ram=tuple(_ram(placement, memory_terms(profile, settings, inventory), facts)),

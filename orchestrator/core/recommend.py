@@ -22,6 +22,10 @@ BYTES_PER_CORE_S = 5.4e9
 READING_TOKENS_PER_S = 5.0  # about as fast as people read
 # What nobody is to learn only after the download.
 ESSENTIAL = frozenset({"memory", "disk", "vram", "cpu-instructions"})
+UNREACHABLE = (
+    "unreachable: none of its sources answers from here; a mirror (ORCH_HF_ENDPOINT, "
+    "ORCH_MODELSCOPE_ENDPOINT) or a folder (ORCH_SOURCE_DIR) would do"
+)
 NO_IMAGE = "engine-image"
 # What ./install.sh or one command mends is no reason to recommend a smaller model.
 MENDABLE = frozenset({NO_IMAGE, "docker", "compose", "buildx", "toolkit", "ports", "clock"})
@@ -39,7 +43,7 @@ class Pick:
 class Ranked:
     """One profile's place in the ranking. `against`: why it is not taken, each with its numbers.
 
-    `to_add`: what would make it fit. `fits`: the hardware carries it, and its weights can be had.
+    `tokens_per_s`: at best, see the function. `to_add`: what would make it fit. `fits`: the hardware carries it, and its weights can be had.
     `startable`: this version can also start it.
     """
 
@@ -48,6 +52,7 @@ class Ranked:
     to_add: tuple[str, ...]
     fits: bool
     startable: bool
+    tokens_per_s: float | None
 
     @property
     def name(self) -> str:
@@ -104,6 +109,7 @@ def _ranked(advice: Advice, facts: HostFacts) -> Ranked:
         ),
         to_add=tuple(_to_add(advice, facts)),
         fits=not (blockers or unknown or slow or unreachable),
+        tokens_per_s=tokens_per_s(advice.profile, facts),
         startable=all(found.check != NO_IMAGE for found in mendable),
     )
 
@@ -142,7 +148,7 @@ def _too_slow(advice: Advice, facts: HostFacts) -> tuple[str, ...]:
     if rate is None or rate >= READING_TOKENS_PER_S:
         return ()
     cores = facts.cpu.physical_cores
-    at_best = f"speed: at best {rate:.1f} tokens/s on {cores} cores without a GPU, "
+    at_best = f"too slow: at best {rate:.1f} tokens/s on {cores} cores without a GPU, "
     return (at_best + f"slower than people read ({READING_TOKENS_PER_S:.0f})",)
 
 
@@ -153,7 +159,7 @@ def _unreachable(advice: Advice, facts: HostFacts) -> tuple[str, ...]:
     asked = tuple(_answers(source, facts) for source in advice.profile.sources)
     if any(answer is not False for answer in asked):
         return ()
-    return ("network: none of its sources answers from here",)
+    return (UNREACHABLE,)
 
 
 def _answers(source: object, facts: HostFacts) -> bool | None:

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.core.advice import Advice
 from orchestrator.core.budget import Budget, Share
 from orchestrator.core.placement import Placement
-from orchestrator.core.recommend import Ranked
+from orchestrator.core.recommend import BYTES_PER_CORE_S, Ranked, startable
 
 WIDTH = 80
 
@@ -51,6 +51,7 @@ def ranking_as_text(ranking: Sequence[Ranked], best: Ranked | None) -> str:
 def ranking_as_record(ranking: Sequence[Ranked], best: Ranked | None) -> dict[str, Any]:
     return {
         "recommended": None if best is None else best.name,
+        "up_takes": now.name if (now := startable(ranking)) else None,
         "profiles": [
             {
                 "name": ranked.name,
@@ -58,6 +59,7 @@ def ranking_as_record(ranking: Sequence[Ranked], best: Ranked | None) -> dict[st
                 "status": ranked.advice.profile.status.value,
                 "fits": ranked.fits,
                 "startable": ranked.startable,
+                "tokens_per_s_at_best": ranked.tokens_per_s,
                 "against": list(ranked.against),
                 "to_add": list(ranked.to_add),
             }
@@ -95,7 +97,9 @@ def _ranking_lines(ranking: Sequence[Ranked], best: Ranked | None) -> Iterator[s
     else:
         yield f"Recommended: {best.name}"
         yield from _indented([best.advice.profile.summary, best.advice.profile.quality])
-        yield from _indented(f"note: {reason}" for reason in best.against)
+        yield from _indented(_pace(best))
+        yield from _indented(f"but first: {reason}" for reason in best.against)
+        yield from _until_then(ranking, best)
     larger = ranking if best is None else ranking[: ranking.index(best)]
     for route, group in groupby(larger, key=lambda ranked: ranked.advice.profile.route):
         yield f"\n{route.value.capitalize()}: why not"
@@ -107,6 +111,23 @@ def _ranking_lines(ranking: Sequence[Ranked], best: Ranked | None) -> Iterator[s
     if also := [ranked.name for ranked in ranking if ranked.fits and ranked is not best]:
         yield ""
         yield from _indented([f"Fit as well: {', '.join(also)}"], 0)
+
+
+def _pace(ranked: Ranked) -> Iterator[str]:
+    if ranked.tokens_per_s is not None:
+        yield (
+            f"at best {ranked.tokens_per_s:.0f} tokens/s: every active byte is read once a token, "
+            f"{BYTES_PER_CORE_S / 1e9:g} GB/s on each core"
+        )
+
+
+def _until_then(ranking: Sequence[Ranked], best: Ranked) -> Iterator[str]:
+    """What `up` brings up where the best has no engine in this release."""
+    now = startable(ranking)
+    if not best.startable and now is not None:
+        yield f"Until then `up` takes: {now.name}"
+        yield from _indented([now.advice.profile.summary, now.advice.profile.quality])
+        yield from _indented(_pace(now))
 
 
 def _share_record(share: Share) -> dict[str, Any]:

@@ -39,14 +39,19 @@ class Term:
     certainty: Certainty
 
 
-def disk_terms(profile: Profile, missing_bytes: int) -> Iterator[Term]:
-    """Those that are still to come: where no weights are missing, the images are there as well."""
+def disk_terms(profile: Profile, missing_bytes: int, *, locked: bool) -> Iterator[Term]:
+    """Those that are still to come: where no weights are missing, the images are there as well.
+
+    `locked`: the files' sizes are known one by one, and not just published as a sum.
+    """
     if missing_bytes:
         yield Term(
             name="weights to fetch",
             size_bytes=missing_bytes,
-            formula="bytes of the locked files that are not on this disk; of a .part file its holes",
-            certainty="exact",
+            formula="bytes of the locked files that are not on this disk; of a .part file its holes"
+            if locked
+            else f"as published: {profile.model.source}",
+            certainty="exact" if locked else "documented",
         )
         engine = _ENGINE_IMAGES[profile.engine]
         yield Term(

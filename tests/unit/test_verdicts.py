@@ -43,13 +43,13 @@ VERDICTS: Mapping[str, Mapping[str, set[str]]] = {
     "rtx4090_256gb": {
         "memory": Q4 | TWO_CARDS | AMX | {"deepseek-v3-0324-ud-q2kxl"},
         "gpu-count": TWO_CARDS,
-        "speed": {"deepseek-r1-distill-70b"},
+        "too slow": {"deepseek-r1-distill-70b"},
         "vram": AMX | V4,
         "cpu-instructions": AMX,
     },
     "rtx3090_512gb": {
         "gpu-count": TWO_CARDS,
-        "speed": {"deepseek-r1-distill-70b"},
+        "too slow": {"deepseek-r1-distill-70b"},
         "compute-capability": AMX | V4 | CODER,
         "cpu-instructions": AMX | CODER,
         "vram": AMX | V4,
@@ -68,7 +68,7 @@ VERDICTS: Mapping[str, Mapping[str, set[str]]] = {
         "vram": AMX | V4,
     },
     "two_cards_24gb": {
-        "speed": {"deepseek-r1-distill-70b"},
+        "too slow": {"deepseek-r1-distill-70b"},
         "cpu-instructions": AMX | CODER,
         "vram": AMX | V4,
     },
@@ -91,7 +91,7 @@ VERDICTS: Mapping[str, Mapping[str, set[str]]] = {
         | {"qwen3-30b-a3b-bf16"},
         "gpu-count": GPU,
         "vram": GPU,
-        "speed": DYNAMIC | DISTILLED - {"deepseek-r1-distill-1.5b"},
+        "too slow": DYNAMIC | DISTILLED - {"deepseek-r1-distill-1.5b"},
         "cpu-instructions": AMX,
     },
     "wsl2_4090": {
@@ -103,7 +103,7 @@ VERDICTS: Mapping[str, Mapping[str, set[str]]] = {
         | CODER
         | {"deepseek-r1-distill-70b", "qwen3-30b-a3b-bf16"},
         "gpu-count": TWO_CARDS,
-        "speed": LARGE_DISTILLED,
+        "too slow": LARGE_DISTILLED,
         "vram": QWEN | AMX | V4 | CODER,
         "cpu-instructions": AMX | CODER,
     },
@@ -119,7 +119,7 @@ VERDICTS: Mapping[str, Mapping[str, set[str]]] = {
     "mig_a30": {
         "vram": GPU,
         "gpu-count": TWO_CARDS,
-        "speed": {"deepseek-r1-distill-70b"},
+        "too slow": {"deepseek-r1-distill-70b"},
         "compute-capability": AMX | V4 | CODER,
         "cpu-instructions": AMX | CODER,
     },

@@ -61,17 +61,18 @@ def driver_remedy(facts: HostFacts) -> Remedy:
             "请在 Windows 中安装最新的 NVIDIA 驱动（WSL2 里不要装），然后在 PowerShell 中运行 wsl --shutdown",
         )
         return Remedy(next_step=windows)
+    # No command undoes it: taking a driver out brings none back.
     return Remedy(
-        "ubuntu-drivers install || apt-get install -y nvidia-driver",
-        "apt-get purge -y '^nvidia-driver.*'",
-        _REBOOT,
+        "ubuntu-drivers install || apt-get install -y nvidia-driver", next_step=_REBOOT
     )
 
 
 _REBOOT = Said(
-    "for Ubuntu, else Debian (with its section non-free); reboot afterwards; on other systems: NVIDIA's "
-    "data center driver guide",
-    "先按 Ubuntu、再按 Debian（需启用 non-free）安装；完成后请重启；其他系统请参考 NVIDIA 数据中心驱动安装文档",
+    "for Ubuntu, else Debian (with its section non-free); then reboot, and look at what `nvidia-smi` says "
+    "beside CUDA Version: where the distribution's driver is too old, and on other systems, NVIDIA's data "
+    "center driver guide has newer ones",
+    "命令先按 Ubuntu 的方式尝试，失败则按 Debian（需启用 non-free）；完成后请重启，并查看 nvidia-smi 显示的 CUDA Version："
+    "如果发行版的驱动太旧，或是其他系统，请按 NVIDIA 数据中心驱动安装文档安装更新的版本",
 )
 
 
