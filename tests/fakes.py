@@ -140,7 +140,7 @@ def a_profile(**changes: Any) -> Profile:
             "load_timeout_s": 10,
         },
         "needs": {
-            "memory": {"least_bytes": 500_000_000, "source": "a test"},
+            "memory": {"least_bytes": 2_000_000_000, "source": "a test"},
             "cpu_flags": ["avx2"],
             "source": "a test",
         },

@@ -2,16 +2,15 @@
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from orchestrator.core.errors import BadConfiguration
+from orchestrator.core.mistakes import Mistake, Place, mistakes
 from orchestrator.core.profile import Profile
-from orchestrator.core.schema import keys_at
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -96,54 +95,35 @@ def _load(path: Path) -> Profile | tuple[str, ...]:
     except tomllib.TOMLDecodeError as error:
         return (f"{path}: {error}",)
     except ValidationError as error:
-        lines = _lines_of(text)
-        return tuple(_in_words(path, lines, problem) for problem in error.errors())
+        return _in_words(path, _lines_of(text), mistakes(error.errors()))
     if profile.name != path.stem:
-        line = _lines_of(text).get(("name",), 1)
-        return (f"{path}:{line}: name: it calls itself {profile.name!r}; name it as its file",)
+        other = Mistake(("name",), f"it calls itself {profile.name!r}; name it as its file")
+        return _in_words(path, _lines_of(text), (other,))
     return profile
 
 
-Where = tuple[str | int, ...]
+def _in_words(path: Path, lines: Mapping[Place, int], found: Iterable[Mistake]) -> tuple[str, ...]:
+    """In the order of the file's lines; first what has none."""
 
+    def line(mistake: Mistake) -> int:
+        steps = (mistake.place[:n] for n in range(len(mistake.place), 0, -1))
+        return next((lines[step] for step in steps if step in lines), 0)
 
-def _in_words(path: Path, lines: Mapping[Where, int], problem: ErrorDetails) -> str:
-    place = _without_kind(problem["loc"])
-    line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
-    where = f"{path}:{line}" if line else str(path)
-    field = ".".join(map(str, place))
-    return (
-        f"{where}: {field}: {_what(problem, place)}"
-        if field
-        else f"{where}: {_what(problem, place)}"
+    return tuple(
+        f"{path}:{number}: {mistake}" if number else f"{path}: {mistake}"
+        for number, mistake in sorted(
+            ((line(mistake), mistake) for mistake in found), key=lambda pair: pair[0]
+        )
     )
 
 
-def _without_kind(place: Where) -> Where:
-    """Pydantic puts a source's kind into the place of its fields; the file has no such level."""
-    if len(place) > 2 and place[0] == "sources":  # noqa: PLR2004 - sources, number, kind
-        return (*place[:2], *place[3:])
-    return place
-
-
-def _what(problem: ErrorDetails, place: Where) -> str:
-    if problem["type"] == "extra_forbidden":
-        near = get_close_matches(str(place[-1]), sorted(keys_at(place[:-1])), n=1)
-        return (
-            f"there is no such key; did you mean {near[0]!r}?" if near else "there is no such key"
-        )
-    if problem["type"] == "missing":
-        return "it is missing"
-    return problem["msg"].removeprefix("Value error, ")
-
-
-def _lines_of(text: str) -> dict[Where, int]:
+def _lines_of(text: str) -> dict[Place, int]:
     """Place of every table and key -> its line. tomllib does not tell."""
     return dict(_places(text))
 
 
-def _places(text: str) -> Iterator[tuple[Where, int]]:
-    table: Where = ()
+def _places(text: str) -> Iterator[tuple[Place, int]]:
+    table: Place = ()
     counts: dict[str, int] = {}
     in_string = False
     for number, line in enumerate(text.splitlines(), start=1):
@@ -157,8 +137,8 @@ def _places(text: str) -> Iterator[tuple[Where, int]]:
             in_string = not in_string
 
 
-def _table(name: str, counts: dict[str, int], *, many: bool) -> Where:
-    steps: Where = tuple(name.split("."))
+def _table(name: str, counts: dict[str, int], *, many: bool) -> Place:
+    steps: Place = tuple(name.split("."))
     if not many:
         return steps
     counts[name] = counts.get(name, -1) + 1

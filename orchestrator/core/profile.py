@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from orchestrator.core.settings import Layer
@@ -36,6 +37,11 @@ class Status(str, Enum):
     PROVEN = "proven here"
     DOCUMENTED = "documented upstream"
     EXPERIMENTAL = "experimental"
+
+
+def _wrong(place: tuple[str, ...], what: str) -> PydanticCustomError:
+    """A mistake that shows only in several fields together; `place` is the one to correct."""
+    return PydanticCustomError("together", "{what}", {"what": what, "place": place})
 
 
 class _Table(BaseModel):
@@ -220,10 +226,36 @@ class Profile(_Table):
             (Engine.KT_LEGACY, self.kt_legacy),
             (Engine.KT_SGLANG, self.kt_sglang),
         ):
-            if (options is not None) != (self.engine is engine):
-                message = f"the table {engine.value.replace('-', '_')} belongs to {engine.value}"
-                raise ValueError(message)
+            table = engine.value.replace("-", "_")
+            if options is None and self.engine is engine:
+                raise _wrong(("engine",), f"{engine.value} needs a table [{table}]")
+            if options is not None and self.engine is not engine:
+                raise _wrong(
+                    (table,),
+                    f"this table is for the engine {engine.value}, and this profile's is "
+                    f"{self.engine.value}",
+                )
         return self
+
+    @model_validator(mode="after")
+    def _memory_for_its_files(self) -> Self:
+        """kt-sglang is left out: it converts the weights, which then have another size."""
+        given, total = self.needs.memory.least_bytes, self.model.total_bytes
+        if self.engine is Engine.LLAMACPP and given < total:
+            holds = f"llamacpp holds all files in RAM, so at least {total:,}"
+        elif self.engine is Engine.KT_LEGACY and given < (least := self._least_beside_cards()):
+            holds = f"kt-legacy holds in RAM what is not on the cards, so at least {least:,}"
+        else:
+            return self
+        raise _wrong(
+            ("needs", "memory", "least_bytes"),
+            f"{given:,} is too little for the {total:,} of model.total_bytes: {holds}",
+        )
+
+    def _least_beside_cards(self) -> int:
+        """What lies on a card takes less there than in the files, and published figures are rounded."""
+        on_cards = self.needs.vram.least_bytes if self.needs.vram else 0
+        return max(0, self.model.total_bytes * 95 // 100 - on_cards)
 
     @property
     def lock_name(self) -> str:

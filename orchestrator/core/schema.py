@@ -20,13 +20,23 @@ def schema_text() -> str:
 
 def keys_at(place: Sequence[str | int]) -> frozenset[str]:
     """The keys that the table at `place` may have: `()` is the profile, `("sources", 0)` a source."""
+    return frozenset(key for table in _tables_at(place) for key in table.get("properties", ()))
+
+
+def description_at(place: Sequence[str | int]) -> str:
+    """What the field at `place` is for; "" where nothing is written of it."""
+    fields = [_inside(table, place[-1]) for table in _tables_at(place[:-1])] if place else []
+    return next((str(field["description"]) for field in fields if "description" in field), "")
+
+
+def _tables_at(place: Sequence[str | int]) -> list[dict[str, Any]]:
     schema = profile_schema()
     tables = [schema]
     for step in place:
         tables = [
             inner for table in tables for inner in _tables(_inside(table, step), schema["$defs"])
         ]
-    return frozenset(key for table in tables for key in table.get("properties", ()))
+    return tables
 
 
 def _inside(table: Mapping[str, Any], step: str | int) -> Mapping[str, Any]:

@@ -93,7 +93,12 @@ def test_an_unknown_profile_brings_a_suggestion(root: Path) -> None:
             "paht",
             "sources.0.paht: there is no such key; did you mean",
         ),
-        ('engine = "llamacpp"', 'engine = "vllm"', "engine", "engine: Input should be 'llamacpp'"),
+        (
+            'engine = "llamacpp"',
+            'engine = "vllm"',
+            "engine",
+            "engine: 'vllm' is none of 'llamacpp', 'kt-legacy' or 'kt-sglang'",
+        ),
         ("quality = ", "quallity = ", "quallity", "did you mean 'quality'?"),
         ('name = "mine"', 'name = "yours"', "name", "it calls itself 'yours'"),
         ('source = "measured', 'source = ""#', "source", "needs.memory.source: "),
@@ -112,11 +117,163 @@ def test_a_mistake_is_named_with_file_line_field_and_cure(
     ), problems
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "line_starts", "said"),
+    [
+        ("rank = 1", "rank = -1", "rank", "rank: -1 is too small: at least 0"),
+        ("slots = 2", "slots = 65", "slots", "serving.slots: 65 is too large: at most 64"),
+        (
+            "total_bytes = 12_349_824",
+            'total_bytes = "12 MB"',
+            "total_bytes",
+            (
+                "model.total_bytes: it must be a whole number without quotes (of all files that the "
+                "patterns name)"
+            ),
+        ),
+        (
+            'cpu_flags = ["avx2"]',
+            'cpu_flags = ["avx2"]\ncompute_capability = 8.9',
+            "compute_capability",
+            "needs.compute_capability: it must be a list in brackets (at the least, as [8, 9])",
+        ),
+        (
+            'cpu_flags = ["avx2"]',
+            'cpu_flags = ["avx2"]\ncompute_capability = [8]',
+            "compute_capability",
+            "needs.compute_capability: it must be a list of two numbers (at the least, as [8, 9])",
+        ),
+        (
+            'quality = "recites ten answers and knows nothing else"',
+            'quality = ""',
+            "quality",
+            "quality: it is empty (what is lost against the full model)",
+        ),
+        (
+            'quality = "recites ten answers and knows nothing else"',
+            "quality = 4",
+            "quality",
+            "quality: it must be text in quotes (what is lost against the full model)",
+        ),
+        (
+            'kind = "folder"\n',
+            "",
+            "[[sources]]",
+            (
+                "sources.0.kind: it is missing: one of 'huggingface', 'modelscope', 'http', 'folder' or "
+                "'wheel'"
+            ),
+        ),
+        (
+            'kind = "folder"',
+            'knid = "folder"',
+            "knid",
+            "sources.0.knid: there is no such key; did you mean 'kind'?",
+        ),
+        (
+            'kind = "folder"',
+            'kind = "disk"',
+            "kind",
+            "sources.0.kind: 'disk' is none of 'huggingface', 'modelscope', 'http', 'folder' or 'wheel'",
+        ),
+        (
+            'kind = "folder"\npath = "tests/fixtures/tinyseek"',
+            'kind = "huggingface"\nrepo = "TinySeek"\npatterns = ["*"]',
+            "repo",
+            "sources.0.repo: 'TinySeek' is not of the form OWNER/NAME",
+        ),
+        (
+            'kind = "folder"\npath = "tests/fixtures/tinyseek"',
+            'kind = "huggingface"\nrepo = "a/b"\npatterns = []',
+            "patterns",
+            "sources.0.patterns: it is empty: at least one is needed",
+        ),
+        (
+            'engine = "llamacpp"',
+            'engine = "kt-legacy"',
+            "engine",
+            "engine: kt-legacy needs a table [kt_legacy]",
+        ),
+        (
+            "[acceptance]",
+            "[kt_legacy]\n[acceptance]",
+            "[kt_legacy]",
+            "kt_legacy: this table is for the engine kt-legacy, and this profile's is llamacpp",
+        ),
+    ],
+)
+def test_one_mistake_is_one_line_that_says_what_is_allowed(
+    root: Path, old: str, new: str, line_starts: str, said: str
+) -> None:
+    text = DEMO.replace('name = "demo"', 'name = "mine"').replace(old, new, 1)
+    path = write(root, "mine", text)
+    assert profile_problems(path) == (f"{path}:{line_of(text, line_starts)}: {said}",)
+
+
+def test_a_misspelt_key_is_not_told_again_as_a_missing_one(root: Path) -> None:
+    text = DEMO.replace('name = "demo"', 'name = "mine"')
+    text = text.replace("[needs.memory]", "[needs.memroy]").replace("slots =", "slot =")
+    path = write(root, "mine", text)
+    assert profile_problems(path) == (
+        f"{path}:{line_of(text, 'slot =')}: serving.slot: there is no such key; did you mean 'slots'?",
+        (
+            f"{path}:{line_of(text, '[needs.memroy]')}: needs.memroy: there is no such key; "
+            "did you mean 'memory'?"
+        ),
+    )
+
+
+def test_what_is_missing_in_one_table_is_told_in_one_line_and_lines_come_in_order(
+    root: Path,
+) -> None:
+    path = write(root, "mine", 'name = "mine"\nrank = -1\n\n[serving]\nslots = 2\n')
+    assert profile_problems(path) == (
+        (
+            f"{path}: missing: summary, engine, route, status, quality, model, model_file, sources, needs, "
+            "acceptance"
+        ),
+        f"{path}:2: rank: -1 is too small: at least 0",
+        f"{path}:4: serving: missing: context_tokens, max_tokens, load_timeout_s",
+    )
+
+
+# 319 GB of files, and the RAM of the profile that it was copied from: 249.1 GB.
+COPIED = (SHIPPED / "deepseek-r1-ud-q2kxl.toml").read_text(encoding="utf-8")
+COPIED = COPIED.replace('name = "deepseek-r1-ud-q2kxl"', 'name = "mine"').replace(
+    "total_bytes = 227_633_266_688", "total_bytes = 319_000_000_000"
+)
+
+
+def test_ram_that_is_less_than_the_files_is_a_mistake_where_the_engine_holds_them_in_ram(
+    root: Path,
+) -> None:
+    path = write(root, "mine", COPIED)
+    table = COPIED.index("[needs.memory]")
+    line = COPIED[:table].count("\n") + line_of(COPIED[table:], "least_bytes")
+    assert profile_problems(path) == (
+        (
+            f"{path}:{line}: needs.memory.least_bytes: 249,101,470,208 is too little for the 319,000,000,000 of "
+            "model.total_bytes: llamacpp holds all files in RAM, so at least 319,000,000,000"
+        ),
+    )
+
+
+def test_ram_and_vram_together_hold_what_kt_legacy_reads(root: Path) -> None:
+    text = (SHIPPED / "deepseek-r1-q4km.toml").read_text(encoding="utf-8")
+    text = text.replace('name = "deepseek-r1-q4km"', 'name = "mine"').replace(
+        "total_bytes = 404_430_187_616", "total_bytes = 713_000_000_000"
+    )
+    (problem,) = profile_problems(write(root, "mine", text))
+    # 95 % of 713 GB less the 14 GB of VRAM: what lies on the card takes less there than in the file.
+    assert "needs.memory.least_bytes: 382,000,000,000" in problem
+    assert "at least 663,350,000,000" in problem
+
+
 def test_a_missing_field_is_told_with_the_line_of_its_table(root: Path) -> None:
     text = DEMO.replace('name = "demo"', 'name = "mine"').replace("max_tokens = 1024\n", "")
     path = write(root, "mine", text)
     assert profile_problems(path) == (
-        f"{path}:{line_of(text, '[serving]')}: serving.max_tokens: it is missing",
+        f"{path}:{line_of(text, '[serving]')}: serving: missing: max_tokens",
     )
 
 
@@ -213,7 +370,7 @@ def test_all_mistakes_of_all_files_come_at_once_and_end_with_2(
     first, second = write(root, "mine", wrong), write(root, "demo", DEMO)
     assert catalogue.validate_profiles(Typed(root=root), []) == 2
     told = capsys.readouterr().out
-    for said in ("serving.slot:", "serving.slots: it is missing", "rank:", str(first), str(second)):
+    for said in ("serving.slot:", "rank:", str(first), str(second)):
         assert said in told
     assert catalogue.validate_profiles(Typed(root=root, as_json=True), [str(first)]) == 2
     record = json.loads(capsys.readouterr().out)
