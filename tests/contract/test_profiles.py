@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import sys
 from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,6 +27,11 @@ from orchestrator.core.profile import (
 )
 from orchestrator.core.schema import schema_text
 from orchestrator.core.settings import settle
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
@@ -106,6 +112,24 @@ def test_a_shipped_profile_has_no_problem_and_tells_editors_its_schema(path: Pat
     first = path.read_text(encoding="utf-8").splitlines()[0]
     assert first == "#:schema ../profile.schema.json"
     assert path.stem == read_profile(CONFIGS, path.stem).name
+
+
+def templates(path: Path) -> list[str]:
+    blocks = re.findall(r"```toml\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+    return [block for block in blocks if 'name = "my-14b"' in block]
+
+
+def test_the_template_for_own_profiles_is_valid_and_the_same_in_both_places(tmp_path: Path) -> None:
+    (documented,) = templates(ROOT / "docs" / "profiles.md")
+    (beside,) = templates(CONFIGS / "profiles.d" / "README.md")
+    assert documented == beside
+    path = tmp_path / "my-14b.toml"
+    path.write_text(documented, encoding="utf-8")
+    assert profile_problems(path) == ()
+    own = tomllib.loads(documented)
+    # Its own formula: files, 2 slots x 8192 tokens x 48 layers x 2 x 8 heads x 128 x 2 bytes, 1 GB.
+    cache = 2 * 8192 * 48 * 2 * 8 * 128 * 2
+    assert own["needs"]["memory"]["least_bytes"] == own["model"]["total_bytes"] + cache + 10**9
 
 
 @every_profile
