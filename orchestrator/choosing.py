@@ -192,9 +192,9 @@ def chosen_profile(layers: tuple[Layer, ...], place: Place) -> Profile:
 
 def _nothing_fits(ranking: Sequence[Ranked]) -> UnfitHost:
     smallest = ranking[-1] if ranking else None
-    why = "; ".join(smallest.against) if smallest else "there is no profile at all"
+    why = smallest.against if smallest else ("there is no profile at all",)
     return UnfitHost(
         "no profile can run on this host",
-        why=f"not even {smallest.name if smallest else 'one'}: {why}",
+        why=(f"not even {smallest.name if smallest else 'one'}: {why[0]}", *why[1:]),
         next_step="python3 -m orchestrator recommend says what each one lacks, and doctor why",
     )

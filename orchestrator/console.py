@@ -1,6 +1,9 @@
 """Draws events and errors: a live line on a terminal, plain lines elsewhere. All of it on stderr."""
 
+import re
 import time
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from types import TracebackType
 
 from rich.console import Console as RichConsole
@@ -26,6 +29,8 @@ from orchestrator.core.telling import file_rows, in_one_line, stage
 from wire.order import Progress
 
 HEARTBEAT_S = 30.0
+LEAST_WIDTH = 40
+_TYPED = re.compile(r"python3 -m orchestrator(?: [a-z]+)?|--[a-z-]+ [\w.-]+")
 
 
 class Console:
@@ -76,8 +81,8 @@ class Console:
     def explain(self, error: OrchestratorError) -> None:
         self._end_live()
         self._rich.print(Text.assemble(("error: ", "bold red"), error.what))
-        self._rich.print(Text(f"  why:  {error.why}"))
-        self._rich.print(Text(f"  next: {error.next_step}"))
+        for line in explained(error.reasons, error.steps, self._rich.width):
+            self._rich.print(Text(line))
 
     def _begin(self, step: str, cause: str) -> None:
         self._end_live()
@@ -131,6 +136,22 @@ class Console:
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._step_started
+
+
+def explained(reasons: Sequence[str], steps: Sequence[str], width: int) -> Iterator[str]:
+    """One below the other, wrapped; what is to be typed as it stands is never cut."""
+    for label, texts in (("  why:  ", reasons), ("  next: ", steps)):
+        further_in = " " * (len(label) + 2 * (len(texts) > 1))
+        for number, text in enumerate(texts):
+            lines = wrap(
+                _TYPED.sub(lambda typed: typed[0].replace(" ", "\0"), text),
+                max(width, LEAST_WIDTH),
+                initial_indent=" " * len(label) if number else label,
+                subsequent_indent=further_in,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            yield from (line.replace("\0", " ") for line in lines)
 
 
 def _drawn(step: str, words: str, progress: Progress) -> RenderableType:

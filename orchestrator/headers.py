@@ -105,7 +105,7 @@ def _read_remote(file: LockedFile, left: list[Source], hubs: Pieces) -> Header |
     if wrong:
         raise VerificationFailed(
             f"{file.path} is no model file",
-            why="; ".join(wrong),
+            why=tuple(wrong),
             next_step="look for another revision or quantisation of this model, or at what stands "
             "between this host and its sources",
         )
@@ -117,6 +117,6 @@ def _contradictory(lock: Lock, found: Sequence[str]) -> VerificationFailed:
     told = [*found[:_PROBLEMS_TOLD], *([f"and {more} more"] if more > 0 else [])]
     return VerificationFailed(
         f"the headers of {lock.repo} contradict themselves, so no engine could load them",
-        why="; ".join(told),
+        why=tuple(told),
         next_step="look for another revision or quantisation of this model, and make its lock",
     )

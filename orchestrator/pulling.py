@@ -161,7 +161,7 @@ def verify_quick(typed: Typed) -> int:
     if found:
         raise VerificationFailed(
             f"the weights of {profile.name} are not proven",
-            why="; ".join(found),
+            why=found,
             next_step=f"python3 -m orchestrator verify --repair --profile {profile.name}",
         )
     if not typed.as_json:
@@ -246,9 +246,7 @@ def clean_weights(typed: Typed, *, agreed: bool) -> int:
     if not agreed:
         raise BadConfiguration(
             "nothing was removed",
-            why="; ".join(
-                f"{r.folder} holds {r.part_bytes / 1e9:.2f} GB unfinished" for r in found
-            ),
+            why=tuple(f"{r.folder} holds {r.part_bytes / 1e9:.2f} GB unfinished" for r in found),
             next_step="python3 -m orchestrator weights clean --yes (what the last download has "
             "is kept)",
         )

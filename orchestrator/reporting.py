@@ -1,5 +1,6 @@
 """What runs, where its memory lies, how far a download is, and how the last run ended."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from orchestrator.adapters import files
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.commands import SERVICES, Typed, print_json, spread_of
+from orchestrator.console import explained
 from orchestrator.core.gates import Sighting
 from orchestrator.core.journal import Story, story_of
 from orchestrator.core.spread import Spread
@@ -118,6 +120,8 @@ def _tell_story(story: Story) -> None:
         print("  it is under way, or was cut off")
     elif story.ended["exit_code"]:
         print(f"  ended with {story.ended['exit_code']}: {story.ended['what']}")
-        print(f"  why:  {story.ended['why']}\n  next: {story.ended['next_step']}")
+        width = shutil.get_terminal_size((80, 24)).columns
+        for line in explained([story.ended["why"]], [story.ended["next_step"]], width):
+            print(line)
     else:
         print("  ended well")

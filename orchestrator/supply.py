@@ -263,7 +263,7 @@ def _refused(source: Source | None, wanted: ProfileSource, refusal: SourceUnavai
 
 
 def _nothing_left(profile: Profile, refusals: Sequence[_Refusal]) -> OrchestratorError:
-    why = "; ".join(map(str, refusals))
+    why = tuple(map(str, refusals))
     if any(refusal.wrong for refusal in refusals):
         return VerificationFailed(
             f"no source has the weights of {profile.name} as they are locked",
@@ -275,7 +275,7 @@ def _nothing_left(profile: Profile, refusals: Sequence[_Refusal]) -> Orchestrato
     return FetchFailed(
         "the weights can't be fetched",
         why=why,
-        next_step="; ".join(steps) or "try again later",
+        next_step=tuple(steps) or "try again later",
     )
 
 

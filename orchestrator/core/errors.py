@@ -21,13 +21,25 @@ INTERRUPTED_EXIT_CODE = 130
 
 
 class OrchestratorError(Exception):
+    """`reasons` and `steps` are for the eye, one a line; `why` and `next_step` hold them in one text."""
+
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, what: str, *, why: str, next_step: str) -> None:
+    def __init__(
+        self, what: str, *, why: str | tuple[str, ...], next_step: str | tuple[str, ...]
+    ) -> None:
         super().__init__(what)
         self.what = what
-        self.why = why
-        self.next_step = next_step
+        self.reasons = (why,) if isinstance(why, str) else why
+        self.steps = (next_step,) if isinstance(next_step, str) else next_step
+
+    @property
+    def why(self) -> str:
+        return "; ".join(self.reasons)
+
+    @property
+    def next_step(self) -> str:
+        return "; ".join(self.steps)
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why}"

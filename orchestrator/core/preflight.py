@@ -27,7 +27,7 @@ def refuse(
     if against and all(found.check == PORTS for found in against):
         raise BadConfiguration(
             "a port is in use",
-            why="; ".join(in_words(found) for found in against),
+            why=tuple(in_words(found) for found in against),
             next_step=_next_steps(against),
         )
     if against:
@@ -35,7 +35,7 @@ def refuse(
         kind = UnfitHost if of_host else UnfitProfile
         raise kind(
             f"{profile.name} can't run here",
-            why="; ".join(in_words(found) for found in against),
+            why=tuple(in_words(found) for found in against),
             next_step=_next_steps(against),
         )
     return tuple(found for found in blockers if found.check in forced)
@@ -74,11 +74,13 @@ def _refuse_unknown(forced: Collection[str], findings: Sequence[Finding]) -> Non
             )
 
 
-def _next_steps(against: Sequence[Finding]) -> str:
+def _next_steps(against: Sequence[Finding]) -> tuple[str, ...]:
     steps = dict.fromkeys(step for found in against for step in _steps(found))
     names = " ".join(f"--force {found.check}" for found in against)
-    return "; ".join(
-        (*steps, f"all checks: python3 -m orchestrator doctor; to try it anyway: {names}")
+    return (
+        *steps,
+        "all checks: python3 -m orchestrator doctor",
+        f"to try it anyway: {names}",
     )
 
 

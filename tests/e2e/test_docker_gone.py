@@ -113,12 +113,14 @@ def explained(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 10, done.stderr
     assert "Traceback" not in done.stderr
     _, _, error = done.stderr.rpartition("error: ")
-    what, why, next_step = error.splitlines()
+    what, *lines = error.splitlines()
     assert what
-    assert why.startswith("  why:  ")
-    assert why.removeprefix("  why:  ").strip()
-    assert next_step.startswith("  next: ")
-    assert next_step.removeprefix("  next: ").strip()
+    why, next_step = (i for i, line in enumerate(lines) if not line.startswith(" " * 8))
+    assert why == 0
+    assert lines[why].startswith("  why:  ")
+    assert lines[why].removeprefix("  why:  ").strip()
+    assert lines[next_step].startswith("  next: ")
+    assert lines[next_step].removeprefix("  next: ").strip()
     return error
 
 
