@@ -42,11 +42,11 @@ def load(spec: Spec, tell: Callable[[int, int], None]) -> tuple["KtModel", list[
     shards = Shards(spec.shards, tell)
     model = _injected(config, rules, shards)
     shards.loaded()
-    return KtModel(model, config, shards, spec.cache_lens, graph=devices_of(rules) == 1), about
+    return KtModel(model, config, shards, spec.cache_lens, graph=_graph_possible(rules)), about
 
 
 class KtModel:
-    """`graph`: decode by a captured CUDA graph, which is not known to work over several GPUs."""
+    """`graph`: decode by a captured CUDA graph."""
 
     def __init__(
         self, model: Any, config: Any, shards: Shards, capacity: int, *, graph: bool
@@ -134,6 +134,11 @@ class KtModel:
             use_cache=True,
         )
         return runner
+
+
+def _graph_possible(rules: str) -> bool:
+    """Over several GPUs it is not proven. Experts on a GPU are chosen by the host, step by step."""
+    return devices_of(rules) == 1 and "KExpertsMarlin" not in rules
 
 
 def _config(model_path: str) -> Any:
