@@ -7,10 +7,11 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from kt_legacy_engine.model import EngineGone
+from kt_legacy_engine.model import EngineGone, Logits
 from kt_legacy_engine.pipe import Ready, Server
 from reciting import VOCABULARY, Reciter
 
@@ -44,8 +45,8 @@ def main(behaviour: str, fd: int) -> int:
 class _Breaking(Reciter):
     """As soon as it reads more than the warm-up's prompt."""
 
-    def extend(self, tokens):  # type: ignore[no-untyped-def]
-        if len(tokens) > 8:  # noqa: PLR2004
+    def extend(self, tokens: Sequence[int]) -> Logits:
+        if len(tokens) > 8:
             os._exit(9)
         return super().extend(tokens)
 

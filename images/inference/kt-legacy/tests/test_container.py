@@ -91,7 +91,11 @@ class Container:
 @pytest.fixture
 def container(tmp_path: Path) -> Container:
     revision = "0123456789abcdef0123456789abcdef01234567"
-    contents = {"Q4/a-00001-of-00002.gguf": b"one", "Q4/a-00002-of-00002.gguf": b"two", "hf/config.json": b"{}"}
+    contents = {
+        "Q4/a-00001-of-00002.gguf": b"one",
+        "Q4/a-00002-of-00002.gguf": b"two",
+        "hf/config.json": b"{}",
+    }
     files = [
         LockedFile(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
         for path, data in contents.items()
@@ -279,7 +283,9 @@ def test_the_healthcheck_is_healths_own_answer(
 ) -> None:
     def check() -> int:
         command = [sys.executable, "-m", "kt_legacy_engine.health"]
-        return subprocess.run(command, env=container.environment, stderr=subprocess.DEVNULL, check=False).returncode
+        return subprocess.run(
+            command, env=container.environment, stderr=subprocess.DEVNULL, check=False
+        ).returncode
 
     assert check() == 0
     serving.terminate()

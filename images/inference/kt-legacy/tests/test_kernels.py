@@ -58,5 +58,7 @@ def test_what_would_be_an_illegal_instruction_is_refused(
 
 
 def test_flags_are_the_first_processors() -> None:
-    cpuinfo = "processor\t: 0\nflags\t\t: fpu avx2\nbugs\t\t: none\n\nprocessor\t: 1\nflags\t\t: x\n"
+    cpuinfo = (
+        "processor\t: 0\nflags\t\t: fpu avx2\nbugs\t\t: none\n\nprocessor\t: 1\nflags\t\t: x\n"
+    )
     assert cpu_flags(cpuinfo) == {"fpu", "avx2"}

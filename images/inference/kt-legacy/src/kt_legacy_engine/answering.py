@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+from kt_legacy_engine.asgi import Receive, Send, answer, begin, client_left, more
 from kt_legacy_engine.desk import Desk, Run
 from kt_legacy_engine.errors import ApiError
 from kt_legacy_engine.generating import Ask, Chance, Event, Finished, Piece, Started
-from kt_legacy_engine.asgi import Receive, Send, answer, begin, client_left, more
 from kt_legacy_engine.replies import DONE, Shape, error_event, usage_of
 from kt_legacy_engine.requests import Request
 

@@ -6,9 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from kt_legacy_engine import replies
 from kt_legacy_engine.answering import Answering
-from kt_legacy_engine.asking import Asking
-from kt_legacy_engine.desk import Desk
-from kt_legacy_engine.errors import ApiError, no_key
 from kt_legacy_engine.asgi import (
     ClientLeft,
     Receive,
@@ -21,6 +18,9 @@ from kt_legacy_engine.asgi import (
     header,
     read_body,
 )
+from kt_legacy_engine.asking import Asking
+from kt_legacy_engine.desk import Desk
+from kt_legacy_engine.errors import ApiError, no_key
 from kt_legacy_engine.replies import ChatShape, CompletionShape
 from kt_legacy_engine.requests import read_abort, read_chat, read_completion
 from kt_legacy_engine.stage import Stage

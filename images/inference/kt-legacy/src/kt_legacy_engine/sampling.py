@@ -52,7 +52,7 @@ class Sampler:
                 changes[token] = changes.get(token, 0.0) - penalty
         if not changes and not forbidden:
             return logits
-        adjusted = logits.copy()
+        adjusted: Logits = logits.copy()
         for token, change in changes.items():
             if token < len(adjusted):
                 adjusted[token] += change

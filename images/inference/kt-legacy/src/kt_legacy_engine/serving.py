@@ -96,7 +96,7 @@ class _Running:
         for number in STOP:
             self._loop.add_signal_handler(number, self._stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)
-        self._worker.watch(lambda code: self._loop.call_soon_threadsafe(self._ended, code))
+        self._worker.watch(self._ended_there)
         self._desk.start()
         try:
             await self._server.serve()
@@ -117,6 +117,9 @@ class _Running:
     def _lost(self) -> None:
         # The exit code of the other process says more, and is about to arrive.
         self._loop.call_later(_SAY_WHY_S, self._end, _BROKEN)
+
+    def _ended_there(self, code: int) -> None:
+        self._loop.call_soon_threadsafe(self._ended, code)
 
     def _ended(self, code: int) -> None:
         if self._code is None:

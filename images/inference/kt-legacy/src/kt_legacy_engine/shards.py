@@ -22,7 +22,7 @@ class Shards(GGUFLoader):  # type: ignore[misc]
     def __init__(self, paths: Sequence[str], tell: Callable[[int, int], None]) -> None:
         self.tensor_info: dict[str, dict[str, Any]] = {}
         self.tensor_file_map: dict[str, str] = {}
-        self.file_data_map: dict[str, "np.memmap[Any, Any]"] = {}
+        self.file_data_map: dict[str, np.memmap[Any, Any]] = {}
         self.gguf_file_meta: dict[str, Any] = {}
         self.tensor_device_map: dict[str, dict[str, str]] = {}
         for path in paths:
@@ -38,7 +38,7 @@ class Shards(GGUFLoader):  # type: ignore[misc]
         self._total = sum(self._sizes.values())
         self._begun: set[str] = set()
 
-    def get_mmap_tensor(self, name: str) -> "np.memmap[Any, Any]":
+    def get_mmap_tensor(self, name: str) -> np.memmap[Any, Any]:
         if name not in self._begun:
             # Tensors are read one after the other: whatever was begun before is in place.
             self._tell(sum(self._sizes[begun] for begun in self._begun), self._total)
