@@ -213,7 +213,11 @@ def serving(model: Reciter, *, ready: bool = True, **limits: int) -> Iterator[En
         lost = threading.Event()
         asking = an_asking(**limits)
         desk = Desk(
-            lambda _: model, asking.tokenizer, chunk_tokens=CHUNK, say=log.append, lost=lost.set
+            lambda _: model,
+            asking.tokenizer,
+            chunk_tokens=CHUNK,
+            say=log.append,
+            lost=lambda _: lost.set(),
         )
         listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(

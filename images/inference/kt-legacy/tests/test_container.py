@@ -148,11 +148,15 @@ def test_it_loads_warms_up_answers_and_ends_when_told_to(container: Container) -
     container.environment["FAKE_WORKER_TOLD"] = str(container.folder / "told.json")
     process = container.start()
     eventually(lambda: container.health()[0] == 200)
+    about = container.health()[1]["about"]
     assert container.chat("Hello") == 200
     process.terminate()
     _, words = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
-    assert "CPU kernels: " in words
+    assert isinstance(about, list)
+    assert about[0].startswith("CPU kernels: ")
+    assert about[1] == "GPU: none"
+    assert about[0] in words
     assert "warmed up: 8 tokens" in words
     assert words.endswith("stopping\n")
 

@@ -47,11 +47,16 @@ def main(
             settings.kernels_dir,
             numa_copies=arguments.numa_copies,
         )
-        service = Service.prepared(settings, arguments, Path(spec.model_path), key)
+        service = Service.prepared(
+            settings,
+            arguments,
+            Path(spec.model_path),
+            key=key,
+            kernels=f"CPU kernels: {why}",
+        )
     except Refused as refusal:
         sys.stderr.write(refusal.lines())
         return refusal.exit_code
-    say(f"CPU kernels: {why}")
     return asyncio.run(
         serve(service, spec, worker, _environment(environment, settings, chosen), say)
     )

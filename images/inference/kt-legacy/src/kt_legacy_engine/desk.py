@@ -49,7 +49,7 @@ class Desk:
         *,
         chunk_tokens: int,
         say: Say,
-        lost: Callable[[], None],
+        lost: Callable[[BaseException], None],
     ) -> None:
         self._load = load
         self._tokenizer = tokenizer
@@ -69,6 +69,8 @@ class Desk:
 
     async def begin(self, ask: Ask, rid: str) -> Run:
         """Refuses while another request runs. One that was cancelled is over within a token."""
+        if self.progress.stage is Stage.FAILED:
+            raise engine_gone()
         if self.progress.stage is not Stage.READY:
             raise not_ready()
         while (other := self._running) is not None:
@@ -117,10 +119,10 @@ class Desk:
         except (EngineGone, WarmUpFailed) as error:
             self.progress.reason = str(error)
             self._say(f"error: {error}")
-            self._fail()
-        except BaseException:
+            self._fail(error)
+        except BaseException as error:
             # A mistake of ours: without this thread nothing answers any more.
-            self._fail()
+            self._fail(error)
             raise
 
     def _serve(self, run: Run, conversation: Conversation) -> None:
@@ -134,7 +136,8 @@ class Desk:
                 if isinstance(event, Piece) and heard == began:
                     heard = time.monotonic()
                 self._loop.call_soon_threadsafe(run.events.put_nowait, event)
-        except EngineGone:
+        except BaseException:
+            # Whatever it was: somebody waits for the end of this reply.
             self.metrics.failed += 1
             self._loop.call_soon_threadsafe(self._end, run, engine_gone())
             raise
@@ -149,9 +152,9 @@ class Desk:
             f"{why}, first after {prefill_s:.2f} s, then {decode_s:.2f} s"
         )
 
-    def _fail(self) -> None:
+    def _fail(self, error: BaseException) -> None:
         self.progress.stage = Stage.FAILED
-        self._loop.call_soon_threadsafe(self._lost)
+        self._loop.call_soon_threadsafe(self._lost, error)
 
     def _end(self, run: Run, last: Event | ApiError) -> None:
         """In the event loop: whoever reads the last event finds the desk free."""

@@ -59,6 +59,7 @@ class Worker:
             if isinstance(heard, Ready):
                 for line in heard.about:
                     say(line)
+                progress.about += heard.about
                 return RemoteModel(self._caller, heard)
             if heard is not None:
                 loaded, total = heard

@@ -14,6 +14,7 @@ from kt_legacy_engine.app import App
 from kt_legacy_engine.arguments import Arguments
 from kt_legacy_engine.asking import Asking
 from kt_legacy_engine.desk import Desk
+from kt_legacy_engine.model import EngineGone
 from kt_legacy_engine.pipe import Spec
 from kt_legacy_engine.refusals import Refused
 from kt_legacy_engine.remote import RemoteModel, Worker, words_of
@@ -28,7 +29,8 @@ from kt_legacy_engine.tokenizing import (
 STOP = (signal.SIGTERM, signal.SIGINT)
 # Streams that were cancelled end within a token. For what does not.
 _GRACE_S = 10
-_SAY_WHY_S = 2
+# An interpreter with torch in it takes its time to end.
+_EXITS_WITHIN_S = 30
 _BROKEN = 1
 
 
@@ -38,9 +40,18 @@ class Service:
     key: str
     port: int
     chunk_tokens: int
+    kernels: str
 
     @classmethod
-    def prepared(cls, settings: Settings, arguments: Arguments, model_path: Path, key: str) -> Self:
+    def prepared(
+        cls,
+        settings: Settings,
+        arguments: Arguments,
+        model_path: Path,
+        *,
+        key: str,
+        kernels: str,
+    ) -> Self:
         try:
             tokenizer = FileTokenizer(model_path, settings.system_message)
             temperature, top_p = default_sampling(model_path)
@@ -59,7 +70,7 @@ class Service:
             temperature=temperature,
             top_p=top_p,
         )
-        return cls(asking, key, settings.listen_port, arguments.chunk_size)
+        return cls(asking, key, settings.listen_port, arguments.chunk_size, kernels)
 
 
 async def serve(
@@ -89,6 +100,8 @@ class _Running:
             say=say,
             lost=self._lost,
         )
+        say(service.kernels)
+        self._desk.progress.about.append(service.kernels)
         app = App(self._desk, service.asking, key=service.key)
         self._server = _Server(_config(app, service.port))
 
@@ -114,9 +127,12 @@ class _Running:
         self._say("stopping")
         self._end(0)
 
-    def _lost(self) -> None:
-        # The exit code of the other process says more, and is about to arrive.
-        self._loop.call_later(_SAY_WHY_S, self._end, _BROKEN)
+    def _lost(self, error: BaseException) -> None:
+        if isinstance(error, EngineGone):
+            # The exit code of the other process says more, and is about to arrive.
+            self._loop.call_later(_EXITS_WITHIN_S, self._end, _BROKEN)
+        else:
+            self._end(_BROKEN)
 
     def _ended_there(self, code: int) -> None:
         self._loop.call_soon_threadsafe(self._ended, code)

@@ -45,14 +45,18 @@ class Load:
 
 @dataclass(slots=True)
 class Progress:
-    """Written by the thread that has the model, read by the one that answers."""
+    """Written by the thread that has the model, read by the one that answers.
+
+    `about`: which kernels and which GPU, for people.
+    """
 
     stage: Stage = Stage.LOADING
     load: Load = field(default_factory=Load)
     reason: str = ""
+    about: list[str] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"status": self.stage.value}
+        found: dict[str, Any] = {"status": self.stage.value, "about": self.about}
         if self.stage is Stage.LOADING:
             eta_s = self.load.eta_s
             found |= {
