@@ -1,0 +1,65 @@
+"""From tokens to text that can be sent: whole characters only, and nothing of a stop string."""
+
+from collections.abc import Sequence
+
+from kt_legacy_engine.model import Tokenizer
+
+_HALF = "\N{REPLACEMENT CHARACTER}"
+# UTF-8 needs four bytes at most. More undecodable tokens in a row are no character to come.
+_HALF_AT_MOST = 4
+
+
+class Words:
+    """Tokens one by one; text as soon as it is sure."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        # Some tokenizers decode a token otherwise at the start of a text: it is always decoded
+        # together with the tokens of the piece before.
+        self._before = 0
+        self._sent = 0
+
+    def push(self, token: int) -> str:
+        self._tokens.append(token)
+        return self._take(final=len(self._tokens) - self._sent > _HALF_AT_MOST)
+
+    def end(self) -> str:
+        return self._take(final=True)
+
+    def _take(self, *, final: bool) -> str:
+        known = self._tokenizer.decode(self._tokens[self._before : self._sent])
+        whole = self._tokenizer.decode(self._tokens[self._before :])
+        if whole.endswith(_HALF) and not final:
+            return ""
+        self._before, self._sent = self._sent, len(self._tokens)
+        return whole[len(known) :]
+
+
+class Stops:
+    """Holds back what may yet become a stop string."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stop for stop in stops if stop)
+        self._held = ""
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """What may be sent, and whether a stop string was met. It is not sent itself."""
+        self._held += text
+        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            sent, self._held = self._held[: min(found)], ""
+            return sent, True
+        keep = max((self._beginning(stop) for stop in self._stops), default=0)
+        cut = len(self._held) - keep
+        sent, self._held = self._held[:cut], self._held[cut:]
+        return sent, False
+
+    def end(self) -> str:
+        sent, self._held = self._held, ""
+        return sent
+
+    def _beginning(self, stop: str) -> int:
+        """How many characters at the end are the beginning of `stop`."""
+        most = min(len(stop) - 1, len(self._held))
+        return next((n for n in range(most, 0, -1) if self._held.endswith(stop[:n])), 0)

@@ -1,0 +1,170 @@
+"""One reply at a time, until its client leaves: then the next within a token."""
+
+import socket
+import threading
+
+import pytest
+
+from kt_legacy_engine.model import EngineGone
+from kt_legacy_engine.warming import WarmUpFailed, warm_up
+from reciting import CHAT, COMPLETIONS, Bytes, Engine, Reciter, eventually, serving
+
+
+def a_busy(engine: Engine, model: Reciter, **body: object) -> socket.socket:
+    """A client for whom the model works on the first chunk of its prompt."""
+    model.hold()
+    client = engine.leaving_client(**body)  # type: ignore[arg-type]
+    model.calls.get(timeout=20)
+    return client
+
+
+def test_a_second_request_is_refused_and_told_when_to_come_back(
+    engine: Engine, model: Reciter
+) -> None:
+    with a_busy(engine, model):
+        answer = engine.chat()
+    assert answer.status == 503
+    assert answer.json()["error"]["code"] == "engine_busy"
+    assert int(answer.headers["retry-after"]) > 0
+    assert engine.metric("kt_refused_requests_total") == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_while_the_reply_is_made_stops_it_within_a_token(
+    engine: Engine, model: Reciter, stream: bool
+) -> None:
+    with a_busy(engine, model, stream=stream):
+        model.permit(3)
+        # The prompt, two tokens, and the third begun.
+        for _ in range(3):
+            model.calls.get(timeout=20)
+    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
+    model.permit(1)
+    eventually(lambda: engine.desk._running is None)
+    assert model.seen() == []
+    assert engine.metric('kt_finished_requests_total{reason="abort"}') == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_while_its_prompt_is_read_stops_it_within_a_chunk(
+    engine: Engine, model: Reciter, stream: bool
+) -> None:
+    messages = [{"role": "user", "content": "x" * 100}]
+    with a_busy(engine, model, stream=stream, messages=messages):
+        pass
+    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
+    model.permit(1)
+    eventually(lambda: engine.desk._running is None)
+    assert model.seen() == []
+
+
+def test_the_next_request_waits_for_one_that_is_being_cancelled(
+    engine: Engine, model: Reciter
+) -> None:
+    with a_busy(engine, model):
+        pass
+    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
+    found = []
+    asking = threading.Thread(target=lambda: found.append(engine.chat("Then")))
+    asking.start()
+    model.permit(100)
+    asking.join(20)
+    assert found[0].json()["choices"][0]["message"]["content"] == "Paris."
+
+
+@pytest.mark.parametrize("form", ["{}", "chatcmpl-{}"])
+def test_a_request_is_aborted_by_its_id(engine: Engine, model: Reciter, form: str) -> None:
+    with a_busy(engine, model, rid="mine", stream=True) as client:
+        assert engine.post("/abort_request", rid="other").json() == {"aborted": False}
+        assert engine.post("/abort_request", rid=form.format("mine")).json() == {"aborted": True}
+        model.permit(1)
+        received = b""
+        while b"[DONE]" not in received:
+            received += client.recv(10_000)
+    assert b'"finish_reason":"abort"' in received
+
+
+def test_health_and_metrics_answer_while_the_model_works(engine: Engine, model: Reciter) -> None:
+    messages = [{"role": "user", "content": "x" * 100}]
+    with a_busy(engine, model, messages=messages):
+        assert engine.get("/health").status == 200
+        assert engine.metric("kt_running_requests") == 1
+        assert engine.metric("kt_waiting_prefill_tokens") == 103
+        model.permit(1)
+        model.calls.get(timeout=20)
+        eventually(lambda: engine.metric("kt_waiting_prefill_tokens") == 103 - 16)
+
+
+def test_a_second_turn_reads_only_its_new_tokens(engine: Engine, model: Reciter) -> None:
+    first = [{"role": "user", "content": "x" * 50}]
+    engine.chat(messages=first)
+    before = engine.metric("kt_prefilled_tokens_total")
+    second = [*first, {"role": "assistant", "content": "Paris."}, {"role": "user", "content": "Hi"}]
+    usage = engine.chat(messages=second).json()["usage"]
+    # New are the end of the reply, which was picked but never read, and the turn: user, H, i, assistant.
+    assert engine.metric("kt_prefilled_tokens_total") - before == 5
+    assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 5
+
+
+def test_completions_share_the_one_place(engine: Engine, model: Reciter) -> None:
+    with a_busy(engine, model, path=COMPLETIONS, prompt="Say|"):
+        assert (
+            engine.post(CHAT, model="tiny", messages=[{"role": "user", "content": "x"}]).status
+            == 503
+        )
+
+
+def test_the_log_has_numbers_and_no_text(engine: Engine) -> None:
+    engine.chat("a secret", rid="mine")
+    (line,) = [line for line in engine.log if line.startswith("request")]
+    assert line.startswith("request mine: 11 prompt tokens, 7 tokens, stop")
+    assert not any("secret" in line or "Paris" in line for line in engine.log)
+
+
+# --- an engine that breaks ---
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_engine_that_ends_before_the_first_token_is_an_error_with_its_status(
+    engine: Engine, model: Reciter
+) -> None:
+    model.fails = EngineGone("it ended")
+    answer = engine.chat(stream=True)
+    assert answer.status == 503
+    assert answer.json()["error"]["code"] == "engine_gone"
+    assert engine.lost.wait(20)
+    health = engine.get("/health")
+    assert (health.status, health.json()["status"]) == (503, "failed")
+
+
+def test_an_engine_that_ends_within_a_reply_ends_the_stream_with_an_error(
+    engine: Engine, model: Reciter
+) -> None:
+    with a_busy(engine, model, stream=True) as client:
+        model.permit(2)
+        model.calls.get(timeout=20)
+        model.calls.get(timeout=20)
+        model.fails = EngineGone("it ended")
+        model.permit(1)
+        received = b""
+        while part := client.recv(10_000):
+            received += part
+            if b"engine_gone" in received:
+                break
+    assert b"200 OK" in received
+    assert b"[DONE]" not in received
+
+
+def test_a_warm_up_that_is_too_slow_is_a_failure() -> None:
+    times = iter([0.0, 30.0, 30.0, 71.0])
+    with pytest.raises(WarmUpFailed, match="took 41 s"):
+        warm_up(Reciter(), Bytes(), 16, lambda _: None, clock=lambda: next(times))
+
+
+def test_the_warm_up_generates_twice_from_nothing() -> None:
+    model = Reciter()
+    with serving(model, ready=False) as engine:
+        eventually(lambda: engine.get("/health").status == 200)
+        # The prompt, then all tokens but the last, which nobody reads.
+        assert model.seen() == [(0, 8), *((n, 1) for n in range(8, 15))] * 2
+        assert engine.metric("kt_prefilled_tokens_total") == 0

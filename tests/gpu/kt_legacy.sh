@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Builds the engine kt-legacy without Marlin and checks it on an NVIDIA GPU, without containers:
+#   tests/gpu/kt_legacy.sh CARRIED OUT
+# CARRIED is what tests/gpu/carry.sh collected. OUT gets the report and the engine's logs.
+set -euo pipefail
+
+main() {
+    carried=$(cd -- "$1" && pwd)
+    mkdir -p "$2"
+    out=$(cd -- "$2" && pwd)
+    here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+    build="$here/images/inference/kt-legacy/build"
+    work=${KT_WORK:-$(mktemp -d)}
+    mkdir -p "$work"
+    echo "working in $work"
+
+    step packages
+    python3 -m pip install --quiet --no-index --no-deps --no-compile --upgrade \
+        --target "$work/site" "$carried"/wheels/*.whl
+    export PYTHONPATH="$work/kt:$work/site:$here:$here/tests:$here/images/wire/src"
+    PYTHONPATH+=":$here/images/inference/kt-legacy/src:$here/images/inference/kt-legacy/stand-ins"
+    build_engine
+
+    step checks
+    python3 -m gpu.kt_legacy "$work" "$out"
+}
+
+build_engine() {
+    if [[ -e $work/kt/built ]]; then
+        return
+    fi
+    step source
+    mkdir -p "$work/src" "$work/cpu" "$work/kt"
+    tar -xzf "$carried/ktransformers-0.2.1.post1.tar.gz" -C "$work/src" --strip-components=1
+    sh "$build/start-hang/check" "$work/src" hangs
+    python3 "$build/patch_source.py" "$work/src" --without-marlin
+    sh "$build/start-hang/check" "$work/src" starts
+
+    step kernels
+    local variant architecture cpu
+    variant=$(python3 - <<'PYTHON'
+from pathlib import Path
+from kt_legacy_engine.arguments import VARIANTS
+from kt_legacy_engine.kernels import NEEDS, cpu_flags
+flags = cpu_flags(Path("/proc/cpuinfo").read_text())
+print(next(name for name in VARIANTS if NEEDS[name] <= flags))
+PYTHON
+    )
+    architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+    if [[ -z ${CUDA_HOME:-} ]]; then
+        CUDA_HOME=$(dirname -- "$(dirname -- "$(readlink -f -- "$(command -v nvcc)")")")
+        export CUDA_HOME
+    fi
+    sh "$build/cpu-kernels" "$work/src" "$work/cpu" "$variant" &
+    cpu=$!
+    MAX_JOBS=4 python3 "$build/gpu_kernels.py" "$work/src" "$work/kt" "$architecture" \
+        --without-marlin >"$out/gpu-kernels.log" 2>&1 || {
+        tail -n 40 "$out/gpu-kernels.log" >&2
+        return 1
+    }
+    wait "$cpu"
+    cp -r "$work/src/ktransformers" "$work/kt/"
+    touch "$work/kt/built"
+}
+
+step() {
+    echo "== $1 ($(date +%T))"
+}
+
+if (($# != 2)); then
+    echo "usage: tests/gpu/kt_legacy.sh CARRIED OUT" >&2
+    exit 2
+fi
+main "$@"
