@@ -94,7 +94,8 @@ def _print_plan(
             if isinstance(step.gate, ImagePresent) and lookout.has_image(step.gate.ref)
         )
         print("Steps")
-        print(render.as_text(prepared.plan, present), end="")
+        width = shutil.get_terminal_size((80, 24)).columns
+        print(render.as_text(prepared.plan, present, width), end="")
     if typed.verbose:
         print("\nSettings, and where each comes from:")
         print(render.settings_as_text(considered.advice.settled), end="")

@@ -1,6 +1,7 @@
 """A plan as text: for the eye, for Compose, for programs."""
 
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Any
 
 from typing_extensions import assert_never
@@ -19,27 +20,36 @@ from orchestrator.core.plan import (
 )
 from orchestrator.core.settings import Settled
 
+LEAST_WIDTH = 40
 
-def as_text(plan: Plan, present: frozenset[str] = frozenset()) -> str:
-    """One line a step: what is done, what must then be true, and why.
+
+def as_text(plan: Plan, present: frozenset[str] = frozenset(), width: int = 80) -> str:
+    """Two lines a step: what is done and what must then be true; and why.
 
     `present`: names of steps whose image is here already, so that nothing is done.
     """
-    rows = [
-        (
-            f"{n}.",
-            step.name,
-            _describe_step(step),
-            describe_gate(step.gate),
-            "it is here already" if step.name in present else step.cause,
-        )
+    told = (
+        line
         for n, step in enumerate(plan.steps, start=1)
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-        + f"  ({row[4]})\n"
-        for row in rows
+        for line in (
+            *_folded(
+                f"{n:>2}. ",
+                f"{step.name}: {_describe_step(step)}, then: {describe_gate(step.gate)}",
+                width,
+            ),
+            *_folded("    ", "it is here already" if step.name in present else step.cause, width),
+        )
+    )
+    return "".join(f"{line}\n" for line in told)
+
+
+def _folded(start: str, text: str, width: int) -> list[str]:
+    return wrap(
+        text,
+        max(width, LEAST_WIDTH),
+        initial_indent=start,
+        subsequent_indent=" " * (len(start) + 2),
+        break_on_hyphens=False,
     )
 
 

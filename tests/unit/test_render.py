@@ -8,12 +8,26 @@ from orchestrator.core.plan import Folders, stack_env, stack_owner
 from orchestrator.core.render import as_env_file, as_record, as_text, from_env_file
 
 
-def test_the_plan_reads_as_one_line_a_step() -> None:
-    lines = as_text(a_plan()).splitlines()
-    assert [line.split("  ")[0].strip() for line in lines] == [f"{n}." for n in range(1, 9)]
-    assert "assemble rootfs" in lines[0]
-    assert "every byte is proven" in lines[3]
-    assert "o/r@aaaaaaaaaaaa: 1 file, 2.00 GB" in lines[3]
+def test_the_plan_reads_as_two_lines_a_step_what_and_why() -> None:
+    lines = as_text(a_plan(), width=200).splitlines()
+    what, why = lines[::2], lines[1::2]
+    assert [line.split()[0] for line in what] == [f"{n}." for n in range(1, 9)]
+    assert "assemble rootfs" in what[0]
+    assert "every byte is proven" in what[3]
+    assert why[3] == "    o/r@aaaaaaaaaaaa: 1 file, 2.00 GB"
+
+
+def test_a_step_whose_image_is_here_says_so_instead() -> None:
+    plan = a_plan()
+    lines = as_text(plan, frozenset({plan.steps[0].name})).splitlines()
+    assert lines[1] == "    it is here already"
+
+
+def test_no_line_of_the_plan_is_wider_than_the_terminal() -> None:
+    for width in (40, 60, 80):
+        lines = as_text(a_plan(), width=width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert all(line.startswith("    ") or line[2] == "." for line in lines)
 
 
 def test_the_plan_as_a_record_is_json_and_says_where_settings_come_from() -> None:
