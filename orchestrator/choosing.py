@@ -9,6 +9,7 @@ from orchestrator.adapters import files, index, profile_files
 from orchestrator.adapters.host import ca_bundle, load_facts, read_host
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.adapters.reach import read_reach
+from orchestrator.console import Console
 from orchestrator.core.advice import Advice, advise
 from orchestrator.core.checks.finding import Finding
 from orchestrator.core.deriving import derived
@@ -50,7 +51,10 @@ def read_facts(
 ) -> HostFacts:
     """Of this host, or of another whose facts were saved. What our own engine holds counts as free."""
     if saved is not None:
-        return load_facts(saved)
+        loaded = load_facts(saved, settings.weights_dir)
+        for warning in loaded.warnings:
+            Console().note(f"warning: {warning}")
+        return loaded.facts
     ports = {settings.gateway_port, settings.webui_port}
     if lookout is None:
         return read_host(place.weights, ports)

@@ -159,6 +159,7 @@ class HostFacts(_Fact):
     """`gpus`: () where there surely is none. `nodes`: None where the layout could not be read.
 
     `counted_nodes`: how many nodes there are, where no more than that is known.
+    `disks`: what `disk` is chosen from, each by its mount point, where a text lists several.
     `busy_ports`: of the ports asked about, those that a program other than ours listens on.
     `uid`, `gid`: of whoever runs this; they own the stack's files.
     """
@@ -174,6 +175,7 @@ class HostFacts(_Fact):
     driver_version: str | None = None
     driver_cuda: str | None = None
     disk: Disk | None = None
+    disks: tuple[Disk, ...] = ()
     limits: Limits = Limits()
     docker: Docker = Docker()
     reach: Reach = Reach()

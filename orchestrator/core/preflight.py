@@ -58,7 +58,7 @@ def refuse_full_disk(
 
 
 def in_words(finding: Finding) -> str:
-    """`disk: needs 404.4 GB, found 212.0 GB (/data)`."""
+    """`disk: needs 404.4 GB, found 212.0 GB on /data`."""
     return f"{finding.check}: needs {finding.needed}, found {finding.found}"
 
 

@@ -195,7 +195,7 @@ def test_a_full_disk_blocks_with_needed_and_free() -> None:
     assert finding.severity is Severity.BLOCK
     # 404.4 GB of weights and 1 GB left free; 405.4 - 212.0 = 193.4.
     assert finding.needed == "405.4 GB"
-    assert finding.found == "212.0 GB (/data/weights)"
+    assert finding.found == "212.0 GB on /data/weights"
     assert "free 193.4 GB" in finding.next_step.en
 
 

@@ -375,7 +375,7 @@ def test_saved_facts_are_read_back_and_name_no_user_and_no_host(
         save_facts(tmp_path / "facts.json", facts)
         text = (tmp_path / "facts.json").read_text()
         assert not [word for word in ("rosalind", "another", "deep-thought") if word in text]
-        assert load_facts(tmp_path / "facts.json") == facts.model_copy(
+        assert load_facts(tmp_path / "facts.json", Path("weights")).facts == facts.model_copy(
             update={"disk": Disk(path=shown, free_bytes=1)}
         )
 
@@ -388,7 +388,7 @@ def test_saved_facts_have_no_place_for_serial_numbers_addresses_or_ids(tmp_path:
 
 
 def test_a_folder_of_captured_outputs_is_read_as_facts() -> None:
-    facts = load_facts(HOSTS / "36-3090-125gib")
+    facts = load_facts(HOSTS / "36-3090-125gib", Path("weights")).facts
     assert facts.cpu.threads == 16
     assert facts.gpus is not None
     assert facts.gpus[0].name == "NVIDIA GeForce RTX 3090"
@@ -403,7 +403,7 @@ def test_a_file_of_something_else_is_refused_with_the_reason(
 ) -> None:
     (tmp_path / "facts.json").write_text(text)
     with pytest.raises(BadConfiguration) as refusal:
-        load_facts(tmp_path / "facts.json")
+        load_facts(tmp_path / "facts.json", Path("weights"))
     assert why in refusal.value.why
 
 
@@ -411,7 +411,7 @@ def test_a_folder_without_captures_and_a_missing_file_are_refused(tmp_path: Path
     (tmp_path / "holiday.txt").touch()
     for path in (tmp_path, tmp_path / "missing.json"):
         with pytest.raises(BadConfiguration) as refusal:
-            load_facts(path)
+            load_facts(path, Path("weights"))
         assert refusal.value.exit_code == 2
     with pytest.raises(BadConfiguration):
         save_facts(tmp_path / "no" / "facts.json", HostFacts())

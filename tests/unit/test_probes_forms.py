@@ -220,16 +220,6 @@ def test_the_mode_of_huge_pages_is_the_word_in_brackets(text: str, mode: str | N
     assert memory.parse_thp(text) == mode
 
 
-def test_df_tells_of_the_only_disk_it_lists_and_of_none_where_it_lists_several() -> None:
-    rows = "Filesystem 1K-blocks Used Available Use% Mounted on\ntmpfs 1 0 1 0% /run\n"
-    root = "/dev/sda1 1000 400 500 45% /\n"
-    found = disk.parse_df(rows + root)
-    assert found is not None
-    assert (found.path, found.total_bytes, found.free_bytes) == ("/", 1_024_000, 512_000)
-    assert disk.parse_df(rows + root + "/dev/sdb1 1000 400 500 45% /data disk\n") is None
-    assert disk.parse_df(rows) is None
-
-
 def test_a_path_lies_on_the_deepest_mount_above_it_and_on_the_last_of_two_at_one_place() -> None:
     mounts = (
         "/dev/sda1 / ext4 rw 0 0\n/dev/sdb1 /data ext4 rw 0 0\nnas:/x /data nfs4 rw 0 0\n"

@@ -2,13 +2,23 @@
 
 import getpass
 import socket
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath, PurePosixPath
 
 from pydantic import ValidationError
 
 from orchestrator.core.errors import BadConfiguration
-from orchestrator.core.facts import HostFacts
-from orchestrator.core.probes.captures import facts_of, known_captures
+from orchestrator.core.facts import Disk, HostFacts
+from orchestrator.core.probes.captures import (
+    NAMES,
+    command_of,
+    facts_of,
+    is_known,
+    is_understood,
+)
+from orchestrator.core.probes.disk import for_weights
+from orchestrator.core.probes.pasted import text_of
 
 HOMES = ("/home", "/Users")
 HIDDEN = "..."
@@ -27,10 +37,27 @@ def save_facts(path: Path, facts: HostFacts) -> None:
         ) from error
 
 
-def load_facts(path: Path) -> HostFacts:
-    """A file that `save_facts` wrote, or a folder of captured outputs, one file each."""
-    if path.is_dir():
-        return _of_folder(path)
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`warnings`: what was there and says nothing, each in one line."""
+
+    facts: HostFacts
+    warnings: tuple[str, ...] = ()
+
+
+def load_facts(path: Path, weights_dir: PurePath) -> Loaded:
+    """A file that `save_facts` wrote, or a folder of captured outputs, one file each.
+
+    `weights_dir`: of several disks the one that holds it counts.
+    """
+    loaded = _of_folder(path) if path.is_dir() else Loaded(_of_file(path))
+    if not loaded.facts.disks:
+        return loaded
+    disk = for_weights(loaded.facts.disks, weights_dir)
+    return replace(loaded, facts=loaded.facts.model_copy(update={"disk": disk}))
+
+
+def _of_file(path: Path) -> HostFacts:
     try:
         return HostFacts.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -41,19 +68,29 @@ def load_facts(path: Path) -> HostFacts:
         raise _unusable(path, f"{where}: {problem['msg']}".removeprefix(": ")) from error
 
 
-def _of_folder(folder: Path) -> HostFacts:
+def _of_folder(folder: Path) -> Loaded:
     try:
-        names = [file.name for file in folder.iterdir() if file.is_file()]
-        texts = {
-            name: (folder / name).read_text(encoding="utf-8", errors="replace")
-            for name in names
-            if known_captures({name: ""})
-        }
+        names = sorted(file.name for file in folder.iterdir() if file.is_file())
+        texts = {name: text_of((folder / name).read_bytes()) for name in names if is_known(name)}
     except OSError as error:
         raise _unusable(folder, error.strerror or str(error)) from error
     if not texts:
-        raise _unusable(folder, "no file in it has a known name, such as lscpu.txt or meminfo.txt")
-    return facts_of(texts)
+        raise _unusable(
+            folder, f"no file in it has a known name; with or without .txt: {', '.join(NAMES)}"
+        )
+    return Loaded(facts_of(texts), tuple(_warnings(texts, names)))
+
+
+def _warnings(texts: Mapping[str, str], names: Iterable[str]) -> Iterator[str]:
+    for name, text in texts.items():
+        if not is_understood(name, text):
+            yield (
+                f"{name}: nothing in it was understood; it is to hold what "
+                f"`{command_of(name)}` prints"
+            )
+    others = [name for name in names if name not in texts and not name.startswith(".")]
+    if others:
+        yield f"not read, its name is not known: {', '.join(others)}"
 
 
 def _unusable(path: Path, why: str) -> BadConfiguration:
@@ -61,10 +98,13 @@ def _unusable(path: Path, why: str) -> BadConfiguration:
 
 
 def _shareable(facts: HostFacts) -> HostFacts:
-    if facts.disk is None:
-        return facts
-    shown = facts.disk.model_copy(update={"path": _shown(PurePosixPath(facts.disk.path))})
-    return facts.model_copy(update={"disk": shown})
+    disk = facts.disk and _without_names(facts.disk)
+    disks = tuple(map(_without_names, facts.disks))
+    return facts.model_copy(update={"disk": disk, "disks": disks})
+
+
+def _without_names(disk: Disk) -> Disk:
+    return disk.model_copy(update={"path": _shown(PurePosixPath(disk.path))})
 
 
 def _shown(path: PurePosixPath) -> str:

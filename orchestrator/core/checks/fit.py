@@ -62,7 +62,7 @@ SOURCES = Check(
     why=Said(
         "weights are missing here, and none of the places that the profile names answers: "
         "the download ends with exit code 5",
-        "本机缺少权重，而方案中列出的来源都连不上：下载会以退出码 5 结束",
+        "本机缺少权重，而配置中列出的来源都连不上：下载会以退出码 5 结束",
     ),
     ask="python3 -m orchestrator doctor --only sources",
 )
@@ -74,7 +74,7 @@ def disk(budget: Budget, settings: Settings, facts: HostFacts) -> Finding:
     if share.have_bytes is None:
         return DISK.unknown(needed)
     where = facts.disk.path if facts.disk else settings.weights_dir
-    found = f"{gb(share.have_bytes)} ({where})"
+    found = f"{gb(share.have_bytes)} on {where}"
     if share.fits:
         return DISK.ok(found, needed)
     lacking = gb(share.need_bytes - share.have_bytes)
@@ -82,7 +82,7 @@ def disk(budget: Budget, settings: Settings, facts: HostFacts) -> Finding:
         f"free {lacking} (python3 -m orchestrator weights list shows what is kept), or put the "
         "weights on a larger disk: ORCH_WEIGHTS_DIR=FOLDER",
         f"请腾出 {lacking}（用 python3 -m orchestrator weights list 查看已保存的权重），"
-        "或把权重放到更大的磁盘：ORCH_WEIGHTS_DIR=文件夹",
+        "或把权重放到更大的磁盘：ORCH_WEIGHTS_DIR=目录",
     )
     return DISK.block(found, needed, Remedy(next_step=more))
 
@@ -116,7 +116,7 @@ def _more_memory(facts: HostFacts, have: int, least: int) -> Remedy:
         text = Said(
             f"raise the cgroup's limit by {lacking}, or choose a smaller profile: "
             "python3 -m orchestrator recommend",
-            f"请把 cgroup 限额提高 {lacking}，或选择更小的方案：python3 -m orchestrator recommend",
+            f"请把 cgroup 限额提高 {lacking}，或选择更小的配置：python3 -m orchestrator recommend",
         )
     elif total is not None and total >= least:
         text = Said(
@@ -127,7 +127,7 @@ def _more_memory(facts: HostFacts, have: int, least: int) -> Remedy:
     else:
         text = Said(
             f"add {lacking} of RAM, or choose a smaller profile: python3 -m orchestrator recommend",
-            f"请增加 {lacking} 内存，或选择更小的方案：python3 -m orchestrator recommend",
+            f"请增加 {lacking} 内存，或选择更小的配置：python3 -m orchestrator recommend",
         )
     return Remedy(next_step=text)
 
@@ -193,7 +193,7 @@ def sources(profile: Profile, budget: Budget, settings: Settings, facts: HostFac
     folder = Said(
         "name a mirror (ORCH_HF_ENDPOINT=https://...), or copy the weights here and name the folder: "
         "ORCH_SOURCE_DIR=FOLDER",
-        "请指定镜像站（ORCH_HF_ENDPOINT=https://...），或把权重拷贝到本机并指定文件夹：ORCH_SOURCE_DIR=文件夹",
+        "请指定镜像站（ORCH_HF_ENDPOINT=https://...），或把权重拷贝到本机并指定目录：ORCH_SOURCE_DIR=目录",
     )
     return SOURCES.warn(f"0 of {len(answers)}", names, Remedy(next_step=folder))
 

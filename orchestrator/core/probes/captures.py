@@ -8,22 +8,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from orchestrator.core.facts import X86, Cpu, Docker, Gpu, HostFacts, Limits, Memory, NumaNode
 from orchestrator.core.probes import cgroup, disk, docker, kernel, lscpu, memory, numa, nvidia
 from orchestrator.core.probes.capability import CUT
+from orchestrator.core.probes.commands import COMMANDS
 from orchestrator.core.probes.nvidia_lists import Topology, parse_list, parse_query
 from orchestrator.core.probes.text import agreed, first_known
 
 SUFFIXES = (".txt", ".json", ".csv", ".log")
 # The names that count, without their suffix; what else lies there is ignored.
-NAMES = (
-    *("lscpu", "lscpu-e", "cpuinfo", "cpupower", "nproc", "uname", "status", "governor"),
-    *("numactl", "numastat", "free", "meminfo", "buddyinfo", "thp", "numa-balancing", "df"),
-    *("nvidia-smi", "nvidia-smi-L", "nvidia-smi-query", "topo", "docker-info", "docker-version"),
-    *cgroup.FILES,
-)
+NAMES = tuple(COMMANDS)
+# What tells nothing by itself is judged together with these.
+BESIDE = {
+    "buddyinfo": {"uname": "x86_64\n"},
+    "topo": {"nvidia-smi-L": "GPU 0: NVIDIA H200 (UUID: GPU-0)\n"},
+}
 
 
-def known_captures(captures: Mapping[str, str]) -> dict[str, str]:
-    """Those whose names count, by that name."""
-    return {stem: text for name, text in captures.items() if (stem := _stem(name)) in NAMES}
+def is_known(name: str) -> bool:
+    """Does a file of this name count?"""
+    return _stem(name) in COMMANDS
+
+
+def is_understood(name: str, text: str) -> bool:
+    """Does this one say anything at all of its host?"""
+    stem = _stem(name)
+    if stem in cgroup.FILES:
+        return cgroup.is_one(text)
+    beside = BESIDE.get(stem, {})
+    return facts_of(beside | {stem: text}) != facts_of(beside)
+
+
+def command_of(name: str) -> str:
+    """What is to be in a file of this name."""
+    return COMMANDS[_stem(name)]
 
 
 def _stem(name: str) -> str:
@@ -33,7 +48,8 @@ def _stem(name: str) -> str:
 
 
 def facts_of(captures: Mapping[str, str]) -> HostFacts:
-    texts = dict.fromkeys(NAMES, "") | known_captures(captures)
+    known = {_stem(name): text for name, text in captures.items() if is_known(name)}
+    texts = dict.fromkeys(NAMES, "") | known
     uname = kernel.parse_uname(texts["uname"])
     listed = lscpu.parse_lscpu(texts["lscpu"])
     rows = lscpu.parse_lscpu_e(texts["lscpu-e"])
@@ -41,6 +57,7 @@ def facts_of(captures: Mapping[str, str]) -> HostFacts:
     table = nvidia.parse_table(texts["nvidia-smi"])
     query = parse_query(texts["nvidia-smi-query"])
     nodes, counted = _nodes(texts, listed, rows)
+    disks = disk.parse_df(texts["df"])
     cpu = _cpu(texts, (listed.cpu, lscpu.cpu_of_rows(rows)), uname, (nodes or (), topology))
     return HostFacts(
         system=first_known(uname.system, "Windows" if table.windows else None),
@@ -53,7 +70,8 @@ def facts_of(captures: Mapping[str, str]) -> HostFacts:
         gpus=merged_gpus((query.gpus, parse_list(texts["nvidia-smi-L"]), table.gpus), topology),
         driver_version=first_known(query.driver_version, table.driver_version),
         driver_cuda=table.driver_cuda,
-        disk=disk.parse_df(texts["df"]),
+        disk=disks[0] if len(disks) == 1 else None,
+        disks=disks,
         limits=_limits(texts, listed, uname),
         docker=_docker(texts),
     )

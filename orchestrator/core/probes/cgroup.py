@@ -9,18 +9,20 @@ from orchestrator.core.probes.text import lines, whole
 # Version 1 writes "no limit" as the largest number of pages: just below 2^63 bytes.
 UNLIMITED_BYTES = 1 << 62
 # Files of one group. In version 2 each name tells its controller; version 1 has a tree for each.
-MEMORY_FILES = (
-    "memory.max",
-    "memory.current",
-    "memory.limit_in_bytes",
-    "memory.usage_in_bytes",
-    "memory.stat",
-)
-CPU_FILES = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+LEGACY_MEMORY_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+LEGACY_CPU_FILES = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+MEMORY_FILES = ("memory.max", "memory.current", *LEGACY_MEMORY_FILES, "memory.stat")
+CPU_FILES = ("cpu.max", *LEGACY_CPU_FILES)
 GROUP = re.compile(r"\d+:([^:]*):(/.*)")
 STAT = re.compile(r"(\w+) (\d{1,19})", re.ASCII)
 CPU_MAX = re.compile(r"(\d{1,12})\s+(\d{1,12})\s*", re.ASCII)
+AMOUNT = re.compile(r"\s*(?:max|-?\d{1,19})(?:\s+\d{1,12})?\s*", re.ASCII)
 FILES = (*MEMORY_FILES, *CPU_FILES)
+
+
+def is_one(text: str) -> bool:
+    """It has what a group's file has: an amount, or the amounts of memory.stat."""
+    return bool(AMOUNT.fullmatch(text)) or any(map(STAT.fullmatch, lines(text)))
 
 
 def group_of(cgroup: str, controller: str) -> str | None:

@@ -1,38 +1,66 @@
 """`df`, /proc/mounts and what the kernel says about a block device."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import PurePath, PurePosixPath
 from typing import Literal
 
 from orchestrator.core.facts import Disk
 from orchestrator.core.probes.text import size_bytes, whole, whole_lines
 
-# device, size, used, available, use%, where
-DF_ROW = re.compile(r"(\S+)\s+(\S+)\s+\S+\s+(\S+)\s+\d+%\s+(/.*)", re.ASCII)
-BLOCKS = re.compile(r"(\d{1,6})([KMG]?)B?-", re.ASCII)
+# device, kind of file system (df -T), size, used, available, use%, where
+DF_ROW = re.compile(
+    r"(?P<source>\S.*?)(?:\s+(?P<kind>[a-z][\w.+-]*))?"
+    r"\s+(?P<size>\d\S*)\s+\d\S*\s+(?P<free>\d\S*)\s+\d+%\s+(?P<where>/.*)"
+)
+BLOCKS = re.compile(r"(?<!\S)(\d{1,6})([KMG]?)B?(?=[-\s])", re.ASCII)
 BLOCK_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 MOUNT = re.compile(r"(\S+) (/\S*) (\S+) ")
 NO_DISKS = ("tmpfs", "devtmpfs", "udev", "none", "shm", "efivarfs", "/dev/loop")
-NO_PLACES = ("/boot", "/dev", "/run", "/proc", "/sys", "/snap", "/etc")
+NO_PLACES = (
+    *("/boot", "/dev", "/run", "/proc", "/sys", "/snap", "/etc", "/init", "/usr/lib/wsl"),
+    *("/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/kubelet"),
+)
 NETWORK = ("nfs", "cifs", "smb", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs", "9p")
+# A server's folder (nas:/export, //nas/share), and Windows' own disks in WSL.
+REMOTE = re.compile(r"(?:\S+:/|//|[A-Z]:\\).*")
 MEMORY = ("tmpfs", "ramfs")
 Kind = Literal["ssd", "hdd", "network", "memory"]
 
 
-def parse_df(text: str) -> Disk | None:
-    """The one file system of a disk that `df` lists; None where it lists several, or none."""
-    rows = whole_lines(text)
-    found = [disk for disk in (_df_row(row, rows[0]) for row in rows[1:]) if disk]
-    return found[0] if len(found) == 1 else None
+def parse_df(text: str) -> tuple[Disk, ...]:
+    """The file systems that `df` lists and that could hold weights: not those in memory, /boot, ..."""
+    rows = _unfolded(whole_lines(text))
+    header = next((row for row in rows if BLOCKS.search(row) and not DF_ROW.fullmatch(row)), "")
+    return tuple(disk for disk in (_df_row(row, header) for row in rows) if disk)
+
+
+def for_weights(disks: Iterable[Disk], weights_dir: PurePath) -> Disk | None:
+    """The deepest that a folder lies on; of a folder that lies on none, the one with most room."""
+    known = list(disks)
+    above = [disk for disk in known if weights_dir.is_relative_to(disk.path)]
+    if above:
+        return max(above, key=lambda disk: len(disk.path))
+    return max(known, key=lambda disk: disk.free_bytes or 0, default=None)
+
+
+def _unfolded(rows: list[str]) -> list[str]:
+    """Old versions put what follows a long device name on a line of its own."""
+    return re.sub(r"(?m)^(\S+)\n(?=\s+\d)", r"\1 ", "\n".join(rows)).split("\n")
 
 
 def _df_row(row: str, header: str) -> Disk | None:
     found = DF_ROW.fullmatch(row)
-    if found is None or found[1].startswith(NO_DISKS) or _below(found[4], NO_PLACES):
+    if found is None or found["source"].startswith(NO_DISKS) or _below(found["where"], NO_PLACES):
         return None
+    network = "network" if REMOTE.fullmatch(found["source"]) else None
     return Disk(
-        path=found[4], total_bytes=_df_size(found[2], header), free_bytes=_df_size(found[3], header)
+        path=found["where"].rstrip(),
+        total_bytes=_df_size(found["size"], header),
+        free_bytes=_df_size(found["free"], header),
+        filesystem=found["kind"],
+        kind=network or kind_of(found["kind"], (), virtual=False),
     )
 
 

@@ -61,7 +61,8 @@ def number(text: str | None) -> float | None:
 
 
 def whole(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch(r"\d{1,12}", text, re.ASCII) else None
+    """Of up to 18 digits: a terabyte in bytes has 13, and a petabyte 16."""
+    return int(text) if text and re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
 def size_bytes(text: str) -> int | None:
