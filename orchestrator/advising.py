@@ -25,7 +25,7 @@ from orchestrator.choosing import (
 from orchestrator.commands import Typed, print_json
 from orchestrator.core import render, render_fit
 from orchestrator.core.advice import Advice
-from orchestrator.core.checks.finding import Finding, Severity
+from orchestrator.core.checks.finding import Finding, Said, Severity
 from orchestrator.core.errors import (
     BadConfiguration,
     DockerUnavailable,
@@ -36,7 +36,7 @@ from orchestrator.core.facts import HostFacts
 from orchestrator.core.gates import ImagePresent
 from orchestrator.core.recommend import Ranked, recommended, startable
 from orchestrator.core.settings import Layer, settle
-from orchestrator.doctoring import doctor_record, doctor_text
+from orchestrator.doctoring import doctor_record, doctor_text, doctor_title
 from orchestrator.place import Place, settings_without_profile
 from orchestrator.prepare import Prepared, prepare
 
@@ -127,9 +127,10 @@ def doctor(typed: Typed, *, only: Sequence[str], save_to: Path | None) -> int:
     if typed.as_json:
         print_json({"profile": advice.profile.name, "checks": doctor_record(found)}, indent=2)
     else:
-        print(f"Checks for the profile {advice.profile.name} ({how})\n")
+        language = settings.language or read_language()
         width = shutil.get_terminal_size((80, 24)).columns
-        print(doctor_text(found, settings.language or read_language(), width), end="")
+        print(doctor_title(advice.profile.name, how, language) + "\n")
+        print(doctor_text(found, language, width), end="")
     blocked = any(finding.severity is Severity.BLOCK for finding in found)
     return UnfitHost.exit_code if blocked else 0
 
@@ -150,18 +151,26 @@ def _facts(typed: Typed, layers: tuple[Layer, ...], place: Place) -> HostFacts:
     return facts.model_copy(update={"disk": disk})
 
 
-def _subject(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Advice, str]:
+_NAMED = Said("as you asked", "由你指定")
+_SERVES = Said("it serves, or did last", "正在使用，或上次使用过")
+_BEST = Said(
+    "the best for this host that this release can start", "当前版本能在这台机器上启动的最好的配置"
+)
+_NOT_EVEN = Said("not even this one fits here", "连它也放不下")
+
+
+def _subject(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Advice, Said]:
     """The profile that the checks are for, and why this one."""
     named = settle(layers).settings.profile
     name = named or previous_profile(place)
     if name is not None:
         profile = profile_files.read_profile(place.configs, name)
-        how = "as you asked" if named else "it serves, or did last"
+        how = _NAMED if named else _SERVES
         return first_advice(profile, layers, place, facts), how
     ranking: tuple[Ranked, ...] = ranking_of(layers, place, facts)
     if best := startable(ranking):
-        return best.advice, "the best for this host that this release can start"
-    return ranking[-1].advice, "not even this one fits here"
+        return best.advice, _BEST
+    return ranking[-1].advice, _NOT_EVEN
 
 
 def _only(findings: tuple[Finding, ...], names: Sequence[str]) -> tuple[Finding, ...]:

@@ -157,8 +157,15 @@ def build_parser() -> argparse.ArgumentParser:
     _add_facts(add("recommend", "which profile suits this host, and why no larger one does"))
     _add_doctor(add("doctor", "check this host, and say how to mend what is wrong with it"))
     profiles = add("profiles", "the catalogue of models, and your own in configs/profiles.d")
-    profiles.add_argument("verb", choices=["list", "show", "validate"])
-    profiles.add_argument("names", nargs="*", metavar="NAME", help="profiles, or files to validate")
+    profiles.add_argument(
+        "verb",
+        choices=["list", "show", "validate"],
+        help="list: all of them, with what they need. show NAME: one, each figure with its source. "
+        "validate [NAME|FILE ...]: all mistakes in these, or in all, with their lines",
+    )
+    profiles.add_argument(
+        "names", nargs="*", metavar="NAME", help="of show one; of validate also files"
+    )
     _add_pull(add("pull", "fetch and prove the weights; the download outlives this terminal"))
     verify = add("verify", "are the weights what their lock says?")
     how = verify.add_mutually_exclusive_group()
@@ -200,7 +207,7 @@ def _add_facts(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--facts",
         type=Path,
-        metavar="FILE",
+        metavar="FILE|FOLDER",
         help="judge the host whose facts these are: `doctor --save-facts`, or a folder of its "
         "lscpu.txt, free.txt, nvidia-smi.txt, numactl.txt and df.txt",
     )
@@ -209,10 +216,17 @@ def _add_facts(command: argparse.ArgumentParser) -> None:
 def _add_doctor(doctor: argparse.ArgumentParser) -> None:
     _add_facts(doctor)
     doctor.add_argument(
-        "--only", action="append", default=[], metavar="CHECK", help="may be given again"
+        "--only",
+        action="append",
+        default=[],
+        metavar="CHECK",
+        help="only this check; may be given more than once",
     )
     doctor.add_argument(
-        "--save-facts", type=Path, metavar="FILE", help="for --facts on another host"
+        "--save-facts",
+        type=Path,
+        metavar="FILE",
+        help="write what this host is to a file: for --facts on another host",
     )
 
 

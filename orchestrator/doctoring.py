@@ -26,7 +26,7 @@ RESULTS = {
     Severity.OK: Said("ok", "正常"),
     Severity.UNKNOWN: Said("unknown", "未知"),
     Severity.WARN: Said("warn", "警告"),
-    Severity.BLOCK: Said("block", "阻止"),
+    Severity.BLOCK: Said("block", "阻断"),
 }
 HEADER = (
     Said("check", "检查项"),
@@ -83,6 +83,13 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return UnfitHost.exit_code if blocked else 0
 
 
+def doctor_title(profile: str, how: Said, language: Language) -> str:
+    """For which profile the checks are, and how it came to be this one."""
+    if language == "zh":
+        return f"针对配置 {profile} 的检查（{how.zh}）"
+    return f"Checks for the profile {profile} ({how.en})"
+
+
 def doctor_text(findings: Sequence[Finding], language: Language, width: int) -> str:
     return doctor_view(findings, language, width).plain
 
@@ -129,13 +136,14 @@ def _details(finding: Finding, language: Language, width: int) -> Iterator[str]:
         (NEXT, _say(finding.next_step, language), True),
     )
     labels = [_say(label, language) for label, _, _ in told]
-    label_width = max(map(cell_len, labels)) + 2
+    label_width = max(map(cell_len, labels)) + (3 if language == "zh" else 2)
     for label, (_, text, folds) in zip(labels, told, strict=True):
         if not text:
             continue
         room = width - len(INDENT) - label_width
         lines = wrapped(text, room) if folds else [text]
-        yield INDENT + _padded(f"{label}:", label_width) + lines[0]
+        colon = "：" if language == "zh" else ":"
+        yield INDENT + _padded(label + colon, label_width) + lines[0]
         yield from (INDENT + " " * label_width + line for line in lines[1:])
 
 
@@ -183,12 +191,11 @@ def _padded(text: str, width: int) -> str:
 
 def _summary(findings: Sequence[Finding], language: Language) -> str:
     counts = Counter(finding.severity for finding in findings)
-    told = ", ".join(
-        f"{counts[severity]} {_say(said, language)}" for severity, said in RESULTS.items()
-    )
     ends = exit_code(findings)
     if language == "zh":
+        told = "、".join(f"{said.zh} {counts[severity]}" for severity, said in RESULTS.items())
         return f"共 {len(findings)} 项检查：{told}。退出码 {ends}。\n"
+    told = ", ".join(f"{counts[severity]} {said.en}" for severity, said in RESULTS.items())
     return f"{len(findings)} checks: {told}. Exit code {ends}.\n"
 
 

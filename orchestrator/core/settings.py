@@ -47,11 +47,17 @@ def _rate(text: object) -> object:
     return text
 
 
+def _language(text: object) -> object:
+    """`zh-CN` and `zh_CN.UTF-8` are zh."""
+    return re.split("[-_.]", text.lower())[0] if isinstance(text, str) else text
+
+
 RATE = re.compile(r"(\d+)([kKmMgG]?)")
 Folder = Annotated[Path, AfterValidator(_fits_an_env_file)]
 Endpoint = Annotated[
     str, Field(pattern=r"^https?://[^\s?#]+$"), AfterValidator(lambda url: url.rstrip("/"))
 ]
+Language = Annotated[Literal["", "en", "zh"], BeforeValidator(_language)]
 Rate = Annotated[int, BeforeValidator(_rate), Field(gt=0)]
 
 
@@ -65,7 +71,7 @@ class Settings(BaseModel):
         pattern=r"^[a-z0-9][a-z0-9_-]*$",
         description="Compose project: the prefix of containers, networks and volumes",
     )
-    language: Literal["", "en", "zh"] = Field("", description="of doctor; none: your locale's")
+    language: Language = Field("", description="of doctor, en or zh; none: your locale's")
     profile: str | None = Field(None, description="one of configs/profiles; none: chosen for you")
     state_dir: Folder = Field(Path(".state"), description="env file, journal, lock, build logs")
     configs_dir: Folder = Field(Path("configs"), description="profiles, and the locks of weights")

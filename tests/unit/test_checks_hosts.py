@@ -126,7 +126,34 @@ def test_a_refusal_has_the_numbers_of_both_sides() -> None:
     limited = flagship_on(hosts.container_64gb_limit_on_512gb(), (0, 1))["memory"]
     assert limited.found == "68.7 GB (cgroup)"
     sliced = flagship_on(hosts.mig_a30(), (0, 1))["vram"]
-    assert (sliced.found, sliced.needed) == ("GPU 0: 6.2 GB", "14.0 GB (GPU 0: 14.0 GB)")
+    assert (sliced.found, sliced.needed) == ("GPU 0: 6.2 GB", "14.0 GB")
+
+
+def test_a_card_that_the_engine_does_not_use_is_said_to_be_idle() -> None:
+    profile, facts = shipped("demo"), hosts.rtx4090_256gb()
+    found = by_name(advise(profile, (), facts, None, 0).findings)["gpu-count"]
+    assert (found.severity, found.found) == (
+        Severity.OK,
+        "1 GPU, not used: llamacpp runs on the CPU",
+    )
+
+
+def test_without_a_card_none_is_said_to_be_too_full() -> None:
+    missing = flagship_on(hosts.no_gpu_small(), (0,))["vram"]
+    assert missing.found == "0 GPUs"
+    assert "put an NVIDIA card in" in missing.next_step.en
+
+
+def test_what_a_virtual_machine_does_not_show_is_said_so() -> None:
+    facts = hosts.no_gpu_small()
+    guest = facts.model_copy(
+        update={
+            "cpu": facts.cpu.model_copy(update={"governor": None, "max_mhz": None}),
+            "limits": facts.limits.model_copy(update={"virtual": "kvm"}),
+        }
+    )
+    found = by_name(advise(shipped("demo"), (), guest, None, 0).findings)
+    assert found["governor"].found == found["frequency"].found == "n/a (kvm)"
 
 
 def test_the_amx_engine_is_refused_on_a_cpu_without_amx() -> None:

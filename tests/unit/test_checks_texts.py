@@ -108,6 +108,24 @@ def test_every_finding_says_in_both_languages_why_it_matters() -> None:
         assert not CHINESE.search(one.found + one.needed), one.check
 
 
+def test_chinese_has_one_word_for_each_thing() -> None:
+    # A profile is 配置 (方案 stands only for the placement of pages), a folder 目录, a blocker 阻断.
+    for one in FINDINGS:
+        for text in (one.why.zh, one.next_step.zh):
+            assert "方案" not in text.replace("放置方案", ""), one.check
+            assert "文件夹" not in text, one.check
+            assert "阻止" not in text, one.check
+
+
+def test_no_finding_is_a_riddle() -> None:
+    for one in FINDINGS:
+        cells = {one.found, one.needed}
+        assert not cells & {"=", "", "vm"}, one.check
+        assert not re.search(
+            r"\b1 (GPUs|nodes|cores|threads|CPUs)\b", f"{one.found} {one.needed}"
+        ), one
+
+
 def test_what_is_not_ok_has_a_fix_or_a_next_step_in_both_languages() -> None:
     for one in FINDINGS:
         if one.severity is Severity.OK:

@@ -20,3 +20,15 @@ def test_an_unknown_profile_ends_with_2_and_names_the_others(
 ) -> None:
     assert main(["verify", "--profile", "dmeo"]) == 2
     assert "demo" in capsys.readouterr().err
+
+
+def test_help_says_what_each_verb_and_option_does(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for command in ("profiles", "doctor"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        said[command] = " ".join(capsys.readouterr().out.split())
+    for verb in ("list: all", "show NAME: one", "validate [NAME|FILE ...]: all mistakes"):
+        assert verb in said["profiles"]
+    assert "only this check; may be given more than once" in said["doctor"]
+    assert "--facts FILE|FOLDER" in said["doctor"]

@@ -11,6 +11,7 @@ from orchestrator.doctoring import (
     Language,
     doctor_record,
     doctor_text,
+    doctor_title,
     doctor_view,
     exit_code,
     wrapped,
@@ -67,8 +68,14 @@ def test_the_table_in_chinese_keeps_its_columns() -> None:
     # 12 for names, 4 for results (a character is two wide), and (80 - 12 - 4 - 3 x 2) / 2 = 29 each.
     assert lines[0] == "检查项        结果  " + "实际" + " " * 27 + "需要"
     assert lines[2] == "governor      警告  " + "powersave" + " " * 22 + "performance"
-    assert "    修复:   cpupower frequency-set -g performance" in lines
-    assert lines[-2] == "共 3 项检查：1 正常, 0 未知, 1 警告, 1 阻止。退出码 3。"
+    assert "    修复：   cpupower frequency-set -g performance" in lines
+    assert lines[-2] == "共 3 项检查：正常 1、未知 0、警告 1、阻断 1。退出码 3。"
+
+
+def test_the_title_is_in_the_language_of_the_table() -> None:
+    how = Said("as you asked", "由你指定")
+    assert doctor_title("demo", how, "en") == "Checks for the profile demo (as you asked)"
+    assert doctor_title("demo", how, "zh") == "针对配置 demo 的检查（由你指定）"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from orchestrator.adapters.environment import read_layers, read_proxies
 from orchestrator.core.errors import BadConfiguration
-from orchestrator.core.settings import Layer, Settled, settle
+from orchestrator.core.settings import Layer, Settings, Settled, settle
 
 
 def settled(root: Path, flags: dict[str, object] | None = None) -> Settled:
@@ -142,3 +143,23 @@ def test_two_services_cannot_share_a_port(tmp_path: Path) -> None:
 def test_a_context_that_no_engine_can_count_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"2\^31"):
         settled(tmp_path, {"context_tokens": str(2**30), "slots": "2"})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("zh_CN", "zh"),
+        ("zh-CN", "zh"),
+        ("zh_CN.UTF-8", "zh"),
+        ("ZH", "zh"),
+        ("en_US", "en"),
+        ("", ""),
+    ],
+)
+def test_a_language_may_be_written_as_locales_are(given: str, meant: str) -> None:
+    assert Settings.model_validate({"language": given}).language == meant
+
+
+def test_a_language_that_is_not_spoken_here_is_told() -> None:
+    with pytest.raises(ValidationError, match="'en' or 'zh'"):
+        Settings.model_validate({"language": "fr_FR"})

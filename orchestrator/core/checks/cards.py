@@ -9,14 +9,14 @@ from orchestrator.core.placement import Placement
 from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Settings
 
-NO_GPU_NEEDED = "0 GPUs"
+NO_CARD = NO_GPU_NEEDED = "0 GPUs"
 
 GPU_COUNT = Check(
     name="gpu-count",
     why=Said(
         "the profile places its layers on so many cards; the engine ends at its start where one "
         "is missing",
-        "该方案把各层分配到这么多张卡上；缺少一张，引擎启动时就会退出",
+        "该配置把各层分配到这么多张卡上；缺少一张，引擎启动时就会退出",
     ),
     ask="nvidia-smi -L",
 )
@@ -83,7 +83,10 @@ DRIVER = Check(
 def gpu_count(profile: Profile, facts: HostFacts) -> Finding:
     wanted, needed = profile.needs.gpus, card_count(profile.needs.gpus)
     if wanted == 0:
-        return GPU_COUNT.ok(NO_GPU_NEEDED)
+        if not facts.gpus:
+            return GPU_COUNT.ok(NO_GPU_NEEDED)
+        unused = f"{card_count(len(facts.gpus))}, not used: {profile.engine.value} runs on the CPU"
+        return GPU_COUNT.ok(unused, NO_GPU_NEEDED)
     if facts.gpus is None:
         return GPU_COUNT.unknown(needed)
     found = card_count(len(facts.gpus))
@@ -94,7 +97,7 @@ def gpu_count(profile: Profile, facts: HostFacts) -> Finding:
 
 _NEEDS_A_CARD = Said(
     "put an NVIDIA card in, or choose a profile for the CPU: python3 -m orchestrator recommend",
-    "请加装 NVIDIA 显卡，或选择只用 CPU 的方案：python3 -m orchestrator recommend",
+    "请加装 NVIDIA 显卡，或选择只用 CPU 的配置：python3 -m orchestrator recommend",
 )
 
 
@@ -119,9 +122,9 @@ def vram(profile: Profile, budget: Budget, facts: HostFacts) -> Finding:
     figure = profile.needs.vram
     if profile.needs.gpus == 0:
         return VRAM.ok(NO_GPU_NEEDED)
-    needed = ", ".join(f"{share.where}: {gb(share.need_bytes)}" for share in budget.vram)
-    if figure is not None:
-        needed = f"{gb(figure.least_bytes)} ({needed})" if needed else gb(figure.least_bytes)
+    needed = _vram_needed(profile, budget)
+    if facts.gpus == ():
+        return VRAM.block(NO_CARD, needed, Remedy(next_step=_NEEDS_A_CARD))
     have = _vram_bytes(budget, facts)
     found = ", ".join(
         f"{share.where}: {'?' if share.have_bytes is None else gb(share.have_bytes)}"
@@ -133,6 +136,16 @@ def vram(profile: Profile, budget: Budget, facts: HostFacts) -> Finding:
     if have is None:
         return VRAM.unknown(needed)
     return VRAM.ok(found or gb(have), needed)
+
+
+def _vram_needed(profile: Profile, budget: Budget) -> str:
+    """Of one card the larger of what is published and what was computed."""
+    figure = profile.needs.vram
+    least = figure.least_bytes if figure else 0
+    if len(budget.vram) < 2:  # noqa: PLR2004
+        return gb(max(least, *(share.need_bytes for share in budget.vram), 0))
+    each = ", ".join(f"{share.where}: {gb(share.need_bytes)}" for share in budget.vram)
+    return f"{gb(least)} in all; {each}" if least else each
 
 
 _LESS_VRAM = Said(
@@ -189,7 +202,7 @@ def compute_capability(profile: Profile, placement: Placement, facts: HostFacts)
         newer = Said(
             f"take a card of capability {dotted(least)} or later, or a profile for this one: "
             "python3 -m orchestrator recommend",
-            f"请换用计算能力 {dotted(least)} 以上的显卡，或适合这张卡的方案：python3 -m orchestrator recommend",
+            f"请换用计算能力 {dotted(least)} 以上的显卡，或适合这张卡的配置：python3 -m orchestrator recommend",
         )
         return COMPUTE_CAPABILITY.block(dotted(min(capabilities)), needed, Remedy(next_step=newer))
     if not capabilities or len(capabilities) < len(known):

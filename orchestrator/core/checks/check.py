@@ -59,6 +59,16 @@ def gb(count: float) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
+def counted(count: float, thing: str) -> str:
+    """`1 core`, `2 cores`."""
+    return f"{count:g} {thing}" if count == 1 else f"{count:g} {thing}s"
+
+
+def not_shown(facts: HostFacts) -> str:
+    """Where a virtual machine or a container is not told."""
+    return f"n/a ({facts.limits.virtual or facts.limits.container})"
+
+
 def in_wsl(facts: HostFacts) -> bool:
     """Linux inside Windows, by what says so: lscpu names only Microsoft's hypervisor."""
     return facts.limits.virtual == "wsl" or "microsoft" in (facts.kernel or "").lower()

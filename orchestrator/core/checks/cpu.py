@@ -1,6 +1,6 @@
 """Checks of the processor, whatever the profile."""
 
-from orchestrator.core.checks.check import Check, Remedy
+from orchestrator.core.checks.check import Check, Remedy, counted, not_shown
 from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.facts import HostFacts
 
@@ -86,7 +86,7 @@ def governor(facts: HostFacts) -> Finding:
     found, needed = facts.cpu.governor, "performance"
     if found is None:
         if facts.limits.virtual or facts.limits.container:
-            return GOVERNOR.ok(facts.limits.virtual or facts.limits.container or "")
+            return GOVERNOR.ok(not_shown(facts))
         return GOVERNOR.unknown(needed)
     if found == needed:
         return GOVERNOR.ok(found, needed)
@@ -106,7 +106,7 @@ def frequency(facts: HostFacts) -> Finding:
     limit, most = facts.cpu.limit_mhz, facts.cpu.max_mhz
     if limit is None or most is None:
         if facts.limits.virtual or facts.limits.container:
-            return FREQUENCY.ok(facts.limits.virtual or facts.limits.container or "")
+            return FREQUENCY.ok(not_shown(facts))
         return FREQUENCY.unknown("max")
     found, needed = f"{limit:.0f} MHz", f"{most:.0f} MHz"
     if limit >= HELD_BACK * most:
@@ -122,8 +122,8 @@ def cpu_limit(facts: HostFacts) -> Finding:
     if facts.limits.cgroup_version is None or cores is None:
         return CPU_LIMIT.unknown("max")
     if granted is None:
-        return CPU_LIMIT.ok("max", f"{cores} CPUs")
-    found, needed = f"{granted:g} CPUs", f"{cores} CPUs"
+        return CPU_LIMIT.ok("max", counted(cores, "CPU"))
+    found, needed = counted(granted, "CPU"), counted(cores, "CPU")
     if granted >= cores:
         return CPU_LIMIT.ok(found, needed)
     fewer = Said(

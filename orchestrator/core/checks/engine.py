@@ -25,7 +25,7 @@ ENGINE_IMAGE = Check(
     why=Said(
         "this version has no image for the profile's engine: the weights could be fetched, and "
         "nothing would serve them",
-        "当前版本没有该方案所用引擎的镜像：权重可以下载，但没有程序能运行它",
+        "当前版本没有该配置所用引擎的镜像：权重可以下载，但没有程序能运行它",
     ),
     ask="python3 -m orchestrator profiles list",
 )
@@ -51,7 +51,7 @@ PROFILE_STATUS = Check(
     name="profile-status",
     why=Said(
         "nobody has shown yet that an experimental profile runs as described",
-        "实验性方案是否能按描述运行，还没有人验证过",
+        "实验性配置是否能按描述运行，还没有人验证过",
     ),
     ask="python3 -m orchestrator profiles list",
 )
@@ -67,7 +67,7 @@ def cpu_instructions(profile: Profile, facts: HostFacts) -> Finding:
     other = Said(
         f"this CPU lacks {', '.join(lacking)}: choose a profile without them; in a virtual machine, "
         "pass the host's CPU through (QEMU: -cpu host)",
-        f"这个 CPU 缺少 {', '.join(lacking)}：请选择不需要它们的方案；虚拟机请直通宿主机 CPU（QEMU：-cpu host）",
+        f"这个 CPU 缺少 {', '.join(lacking)}：请选择不需要它们的配置；虚拟机请直通宿主机 CPU（QEMU：-cpu host）",
     )
     present = " ".join(sorted(profile.needs.cpu_flags - set(lacking)))
     return CPU_INSTRUCTIONS.block(present or "-", needed, Remedy(next_step=other))
@@ -80,7 +80,7 @@ def engine_image(profile: Profile) -> Finding:
     able = " ".join(engine.value for engine in ABILITIES if ABILITIES[engine].has_image)
     other = Said(
         f"choose a profile for {able}: python3 -m orchestrator recommend",
-        f"请选择使用 {able} 的方案：python3 -m orchestrator recommend",
+        f"请选择使用 {able} 的配置：python3 -m orchestrator recommend",
     )
     return ENGINE_IMAGE.block(able, name, Remedy(next_step=other))
 
@@ -90,7 +90,7 @@ def engine_reads(profile: Profile, unreadable: Sequence[str]) -> Finding:
         return ENGINE_READS.ok("0", "0")
     other = Said(
         "choose a profile at a quantisation that this engine reads: python3 -m orchestrator profiles list",
-        "请选择该引擎能读取的量化版本的方案：python3 -m orchestrator profiles list",
+        "请选择该引擎能读取的量化版本的配置：python3 -m orchestrator profiles list",
     )
     needed = f"{profile.engine.value} / {profile.model.quantisation}"
     return ENGINE_READS.block("; ".join(unreadable), needed, Remedy(next_step=other))
@@ -115,6 +115,6 @@ def profile_status(profile: Profile) -> Finding:
         return PROFILE_STATUS.ok(found)
     known = Said(
         "try it, or choose another: python3 -m orchestrator recommend",
-        "可以试用，或选择其他方案：python3 -m orchestrator recommend",
+        "可以试用，或选择其他配置：python3 -m orchestrator recommend",
     )
     return PROFILE_STATUS.warn(found, needed, Remedy(next_step=known))

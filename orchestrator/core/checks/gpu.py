@@ -1,6 +1,6 @@
 """Checks of NVIDIA cards and their driver, whatever the profile. A host without a card passes."""
 
-from orchestrator.core.checks.check import NOT_NEEDED, Check, Remedy, gb, in_wsl
+from orchestrator.core.checks.check import NOT_NEEDED, Check, Remedy, counted, gb, in_wsl
 from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.facts import Gpu, HostFacts
 
@@ -12,7 +12,7 @@ GPU_DRIVER = Check(
     why=Said(
         "a card without NVIDIA's own driver (nouveau is not it) can't compute: every profile "
         "that needs a GPU is refused",
-        "没有 NVIDIA 官方驱动（nouveau 不算）的显卡无法用于计算：所有需要 GPU 的方案都会被拒绝",
+        "没有 NVIDIA 官方驱动（nouveau 不算）的显卡无法用于计算：所有需要 GPU 的配置都会被拒绝",
     ),
     ask="nvidia-smi",
 )
@@ -62,9 +62,7 @@ def driver_remedy(facts: HostFacts) -> Remedy:
         )
         return Remedy(next_step=windows)
     # No command undoes it: taking a driver out brings none back.
-    return Remedy(
-        "ubuntu-drivers install || apt-get install -y nvidia-driver", next_step=_REBOOT
-    )
+    return Remedy("ubuntu-drivers install || apt-get install -y nvidia-driver", next_step=_REBOOT)
 
 
 _REBOOT = Said(
@@ -136,7 +134,7 @@ def gpu_generation(facts: HostFacts) -> Finding:
         old = Said(
             "profiles that need a GPU are refused on it; take a card from Ampere on "
             "(RTX 30, 40, 50, A10, A30, A100, L4, L40S, H100, H200)",
-            "需要 GPU 的方案在这张卡上会被拒绝；请换用 Ampere 及更新的显卡"
+            "需要 GPU 的配置在这张卡上会被拒绝；请换用 Ampere 及更新的显卡"
             "（RTX 30、40、50 系，A10、A30、A100、L4、L40S、H100、H200）",
         )
         return GPU_GENERATION.warn(dotted(min(known)), needed, Remedy(next_step=old))
@@ -146,7 +144,7 @@ def gpu_generation(facts: HostFacts) -> Finding:
 
 
 def card_count(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
+    return counted(count, "GPU")
 
 
 def dotted(version: tuple[int, int]) -> str:

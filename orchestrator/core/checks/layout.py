@@ -1,9 +1,10 @@
 """Checks of how much RAM there really is for us, and on which nodes, whatever the profile."""
 
-from orchestrator.core.checks.check import Check, Remedy, gb
+from orchestrator.core.checks.check import NOT_NEEDED, Check, Remedy, gb
 from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.facts import HostFacts
 
+EVEN = "equal nodes"
 UNEVEN = 0.9  # of the largest node: the kernel's own share differs by a few per cent
 
 CGROUP_LIMIT = Check(
@@ -66,7 +67,7 @@ def memory_only_nodes(facts: HostFacts) -> Finding:
     left_out = Said(
         f"nothing to do: they are left out of every plan here; their {gb(held)} are not RAM "
         "for the weights",
-        f"无需处理：所有方案都不使用这些节点；其 {gb(held)} 不算作可放权重的内存",
+        f"无需处理：所有配置都不使用这些节点；其 {gb(held)} 不算作可放权重的内存",
     )
     found = f"{len(extra)} of {len(facts.nodes)} ({gb(held)})"
     return MEMORY_ONLY_NODES.warn(found, "0", Remedy(next_step=left_out))
@@ -74,15 +75,16 @@ def memory_only_nodes(facts: HostFacts) -> Finding:
 
 def node_balance(facts: HostFacts) -> Finding:
     if facts.nodes is None:
-        return NODE_BALANCE.unknown("=")
+        return NODE_BALANCE.unknown(EVEN)
     sizes = {node.id: node.memory_bytes for node in facts.nodes if node.cpus != ()}
     known = [size for size in sizes.values() if size is not None]
     if len(known) < len(sizes) or not known:
-        return NODE_BALANCE.unknown("=")
+        return NODE_BALANCE.unknown(EVEN)
     least, most = min(known), max(known)
+    needed = f">= {gb(UNEVEN * most)} each" if len(known) > 1 else NOT_NEEDED
     found = gb(most) if least == most else f"{gb(least)} - {gb(most)}"
     if least >= UNEVEN * most:
-        return NODE_BALANCE.ok(found, "=")
+        return NODE_BALANCE.ok(found, needed)
     empty = sum(1 for size in known if size == 0)
     even_out = Said(
         f"fill the memory slots of all sockets alike (empty nodes: {empty} of {len(known)}); "
@@ -90,4 +92,4 @@ def node_balance(facts: HostFacts) -> Finding:
         f"请让各 CPU 插槽的内存条数量一致（没有内存的节点：{empty} / {len(known)}）；"
         "在此之前，若单个节点放得下模型，可设 ORCH_MEMORY_POLICY='one node'",
     )
-    return NODE_BALANCE.warn(found, f">= {gb(UNEVEN * most)}", Remedy(next_step=even_out))
+    return NODE_BALANCE.warn(found, needed, Remedy(next_step=even_out))

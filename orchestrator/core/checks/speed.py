@@ -2,7 +2,7 @@
 
 import math
 
-from orchestrator.core.checks.check import Check, Remedy
+from orchestrator.core.checks.check import Check, Remedy, counted
 from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.placement import MemoryPolicy, Placement
@@ -42,10 +42,10 @@ LOAD_TIME = Check(
 def threads(placement: Placement, facts: HostFacts) -> Finding:
     cores = _cores(placement, facts)
     if cores is None:
-        return THREADS.unknown(f">= {placement.threads} cores")
+        return THREADS.unknown(f">= {counted(placement.threads, 'core')}")
     granted = facts.limits.cpus
     room = cores if granted is None else min(cores, int(granted))
-    found, needed = f"{room} cores", f"{placement.threads} threads"
+    found, needed = counted(room, "core"), counted(placement.threads, "thread")
     if placement.threads <= max(1, room):
         return THREADS.ok(found, needed)
     remedy = Remedy(
@@ -78,7 +78,7 @@ def load_time(profile: Profile, settings: Settings, facts: HostFacts) -> Finding
         return LOAD_TIME.ok(found, f"<= {_minutes(patience)}")
     faster = Said(
         "or put the weights on a local SSD: ORCH_WEIGHTS_DIR=FOLDER",
-        "或把权重放到本地 SSD：ORCH_WEIGHTS_DIR=文件夹",
+        "或把权重放到本地 SSD：ORCH_WEIGHTS_DIR=目录",
     )
     remedy = Remedy(
         f"export ORCH_LOAD_TIMEOUT_S={math.ceil(2 * expected)}",

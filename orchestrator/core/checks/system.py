@@ -69,7 +69,7 @@ NETWORK = Check(
     why=Said(
         "weights come from Hugging Face or ModelScope: with neither, only a mirror or a folder "
         "can give them",
-        "权重来自 Hugging Face 或 ModelScope：两者都不通时，只能用镜像站或本地文件夹",
+        "权重来自 Hugging Face 或 ModelScope：两者都不通时，只能用镜像站或本地目录",
     ),
     ask="python3 -m orchestrator doctor --only network",
 )
@@ -149,7 +149,7 @@ def disk_kind(facts: HostFacts) -> Finding:
     move = Said(
         "put the weights on a local SSD: ORCH_WEIGHTS_DIR=FOLDER; files that are there already "
         "can be moved with it",
-        "请把权重放到本地 SSD：ORCH_WEIGHTS_DIR=文件夹；已下载的文件可以一起移过去",
+        "请把权重放到本地 SSD：ORCH_WEIGHTS_DIR=目录；已下载的文件可以一起移过去",
     )
     return DISK_KIND.warn(f"{disk.kind} ({disk.path})", "ssd", Remedy(next_step=move))
 
@@ -200,7 +200,7 @@ def network(facts: HostFacts) -> Finding:
         "name a mirror (ORCH_HF_ENDPOINT=https://..., ORCH_MODELSCOPE_ENDPOINT=https://...), set "
         "HTTPS_PROXY, or copy the weights to a folder: ORCH_SOURCE_DIR=FOLDER",
         "请指定镜像站（ORCH_HF_ENDPOINT=https://...、ORCH_MODELSCOPE_ENDPOINT=https://...），设置 HTTPS_PROXY，"
-        "或把权重拷贝到文件夹：ORCH_SOURCE_DIR=文件夹",
+        "或把权重拷贝到目录：ORCH_SOURCE_DIR=目录",
     )
     return NETWORK.warn("0 of 2", needed, Remedy(next_step=mirror))
 
