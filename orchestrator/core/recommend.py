@@ -120,10 +120,17 @@ def _to_add(advice: Advice, facts: HostFacts) -> Iterator[str]:
     for share in (budget.disk, *budget.ram, *(() if lacking > 0 else budget.vram)):
         if share.have_bytes is not None and not share.fits:
             missing = (share.need_bytes - share.have_bytes) / 1e9
-            yield f"{missing:.1f} GB more: {share.where}"
+            yield f"{missing:.1f} GB more {_of(share.where)}"
     if lacking > 0 and needs.vram is not None:
         cards = "an NVIDIA card" if lacking == 1 else f"{lacking} NVIDIA cards"
         yield f"{cards} with {needs.vram.least_bytes / needs.gpus / 1e9:.0f} GB"
+
+
+def _of(where: str) -> str:
+    """`RAM node 0` is RAM on node 0, `GPU 0` VRAM on it."""
+    if where.startswith("GPU"):
+        return f"VRAM on {where}"
+    return where.replace("RAM node", "RAM on node")
 
 
 def _in_words(found: Finding) -> str:

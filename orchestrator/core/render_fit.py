@@ -12,6 +12,7 @@ from orchestrator.core.placement import Placement
 from orchestrator.core.recommend import BYTES_PER_CORE_S, Ranked, startable
 
 WIDTH = 80
+NO_CHOICE = {"nodes": "all", "cpuset": "all", "gpus": "none"}
 
 
 def advice_as_text(advice: Advice) -> str:
@@ -74,7 +75,9 @@ def _placement_lines(placement: Placement) -> Iterator[str]:
     for name, reason in placement.reasons.items():
         value = values.get(name, "")
         shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        yield from _wrapped(f"  {name} = {shown}", reason)
+        yield from _wrapped(
+            f"  {name} = {NO_CHOICE.get(name, '') if shown == '' else shown}", reason
+        )
     yield "Engine"
     yield from (f"  {line}" for line in wrap(" ".join(placement.arguments), WIDTH - 4))
 
@@ -151,6 +154,8 @@ def _indented(texts: Iterable[str], by: int = 2) -> Iterator[str]:
 
 
 def _amount(count: int) -> str:
+    if not count:
+        return "none"
     for unit, size in (("GB", 10**9), ("MB", 10**6)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

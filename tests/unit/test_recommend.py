@@ -1,5 +1,7 @@
 """Which profile a host is told to take, and what it hears of the larger ones."""
 
+import re
+
 import pytest
 
 import hosts
@@ -67,7 +69,17 @@ def test_no_profile_is_for_an_arm_machine() -> None:
 def test_each_larger_one_is_told_with_what_it_lacks_and_what_to_add() -> None:
     flagship = about("deepseek-r1-q4km", hosts.rtx4090_256gb())
     assert any(reason.startswith("memory: needs 4") for reason in flagship.against)
-    assert any("GB more: RAM" in step for step in flagship.to_add)
+    assert any(re.fullmatch(r"[\d.]+ GB more RAM", step) for step in flagship.to_add)
+
+
+def test_what_to_add_is_said_as_people_say_it() -> None:
+    host = hosts.rtx4090_480gb_two_sockets()
+    assert host.disk
+    full = host.model_copy(
+        update={"disk": host.disk.model_copy(update={"free_bytes": 100 * 10**9})}
+    )
+    # 404.43 GB of weights, 7.12 of images, 1.07 left free.
+    assert about("deepseek-r1-q4km", full).to_add == ("312.6 GB more disk",)
 
 
 def test_a_host_without_a_card_is_told_to_add_one_of_the_right_size() -> None:

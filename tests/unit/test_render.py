@@ -1,11 +1,14 @@
 """A plan as text, and the env file."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from fakes import a_host, a_plan, an_advice
 from orchestrator.core.plan import Folders, stack_env, stack_owner
+from orchestrator.core.budget import Share
 from orchestrator.core.render import as_env_file, as_record, as_text, from_env_file
+from orchestrator.core.render_fit import advice_as_text
 
 
 def test_the_plan_reads_as_two_lines_a_step_what_and_why() -> None:
@@ -28,6 +31,18 @@ def test_no_line_of_the_plan_is_wider_than_the_terminal() -> None:
         lines = as_text(a_plan(), width=width).splitlines()
         assert max(map(len, lines)) <= width
         assert all(line.startswith("    ") or line[2] == "." for line in lines)
+
+
+def test_nothing_is_none_and_not_a_fraction_of_a_kilobyte() -> None:
+    share = Share(where="GPU", terms=(), have_bytes=0)
+    budget = replace(an_advice().budget, vram=(share,))
+    assert "GPU: needs none, has none: fits" in advice_as_text(replace(an_advice(), budget=budget))
+
+
+def test_an_empty_value_of_the_placement_is_a_word() -> None:
+    text = advice_as_text(an_advice())
+    assert "  cpuset = all\n" in text
+    assert "  gpus = none\n" in text
 
 
 def test_the_plan_as_a_record_is_json_and_says_where_settings_come_from() -> None:
