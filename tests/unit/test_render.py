@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fakes import a_host, a_plan, an_advice
-from orchestrator.core.plan import Folders, stack_env, stack_owner
 from orchestrator.core.budget import Share
+from orchestrator.core.plan import Folders, stack_env, stack_owner
 from orchestrator.core.render import as_env_file, as_record, as_text, from_env_file
 from orchestrator.core.render_fit import advice_as_text
 
