@@ -177,7 +177,8 @@ def _injected(config: Any, rules: str, shards: Shards) -> Any:
 
 def _about(rules: str, spec: Spec) -> list[str]:
     marlin = hasattr(KTransformersOps, "gptq_marlin_gemm")
-    if "Marlin" in rules and not marlin:
+    named = "KLinearMarlin" in rules or "KExpertsMarlin" in rules
+    if named and not marlin:
         raise Refused(
             "the placement asks for kernels that this image was built without",
             why=(f"{spec.rules} names Marlin, and the image is the fast build for checks",),
