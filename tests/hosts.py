@@ -132,8 +132,15 @@ def _host(
             kind="ssd",
             read_bytes_per_s=3.0e9,
         ),
-        limits=Limits(cgroup_version=2, memlock_bytes=-1, container="", virtual=""),
+        limits=Limits(
+            cgroup_version=2,
+            unlimited=frozenset({"memory", "cpus"}),
+            memlock_bytes=-1,
+            container="",
+            virtual="",
+        ),
         docker=GPU_DOCKER if gpus else DOCKER,
+        busy_ports=frozenset(),
         uid=1000,
         gid=1000,
     )

@@ -86,8 +86,9 @@ def _ram(placement: Placement, terms: tuple[Term, ...], facts: HostFacts) -> Ite
 
 
 def _node_have(node: NumaNode, facts: HostFacts) -> int | None:
-    known = (node_room(node, facts), facts.usable_memory_bytes)
-    return min((size for size in known if size is not None), default=None)
+    """Unknown where only the host's is known: all of it can't be on each of its nodes."""
+    room, usable = node_room(node, facts), facts.usable_memory_bytes
+    return room if room is None or usable is None else min(room, usable)
 
 
 def _of_node(term: Term, policy: MemoryPolicy, place: int, count: int) -> Term:

@@ -101,15 +101,16 @@ class Memory(_Fact):
 class Limits(_Fact):
     """What the kernel grants this process, which may be less than the machine has.
 
-    `memory_bytes`, `cpus`: None where nothing limits them or nothing is known; `cgroup_version`
-    tells the two apart. `memory_room_bytes`: what the tightest of our cgroups still grants, its page
-    cache counted as free. `memlock_bytes`: -1 is unlimited. `container`, `virtual`: the kind, "" none.
+    `memory_bytes`, `cpus`: None where nothing limits them or nothing is known; `unlimited` tells the
+    two apart: it names those that surely have no limit. `memory_room_bytes`: what the tightest of
+    our cgroups still grants, its page cache counted as free. `memlock_bytes`: -1 is unlimited. `container`, `virtual`: the kind, "" none.
     """
 
     cgroup_version: Literal[1, 2] | None = None
     memory_bytes: int | None = None
     memory_room_bytes: int | None = None
     cpus: float | None = None
+    unlimited: frozenset[Literal["memory", "cpus"]] = frozenset()
     cpuset: tuple[int, ...] | None = None
     memlock_bytes: int | None = None
     container: str | None = None
@@ -160,7 +161,8 @@ class HostFacts(_Fact):
 
     `counted_nodes`: how many nodes there are, where no more than that is known.
     `disks`: what `disk` is chosen from, each by its mount point, where a text lists several.
-    `busy_ports`: of the ports asked about, those that a program other than ours listens on.
+    `busy_ports`: of the ports asked about, those that a program other than ours listens on; None
+    where nobody asked.
     `uid`, `gid`: of whoever runs this; they own the stack's files.
     """
 
@@ -179,7 +181,7 @@ class HostFacts(_Fact):
     limits: Limits = Limits()
     docker: Docker = Docker()
     reach: Reach = Reach()
-    busy_ports: frozenset[int] = frozenset()
+    busy_ports: frozenset[int] | None = None
     uid: int = 0
     gid: int = 0
 

@@ -370,12 +370,10 @@ def test_what_a_host_did_not_say_is_unknown_with_a_way_to_find_out_and_never_ref
     unknown = {name: one for name, one in found.items() if one.severity is Severity.UNKNOWN}
     # Every check of a fact; the rest look at the plan or at the profile alone.
     assert set(found) - set(unknown) == {
-        "ports",
         "engine-arguments",
         "memory-limit",
         "engine-image",
         "engine-reads",
-        "memory-policy",
         "profile-status",
     }
     assert all(one.next_step.en.startswith("find out with: ") for one in unknown.values())

@@ -123,6 +123,9 @@ def test_the_tightest_of_the_groups_around_us_counts(tmp_path: Path) -> None:
 def test_without_any_limit_all_that_the_host_has_available_is_usable(tmp_path: Path) -> None:
     files = V1 | {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}
     facts = read_machine(a_tree(tmp_path, files))
+    assert facts.limits.unlimited == {"memory"}
+    root_alone = {name: text for name, text in V2.items() if ".max" not in name}
+    assert read_machine(a_tree(tmp_path / "2", root_alone)).limits.unlimited == {"memory", "cpus"}
     assert facts.limits.memory_bytes is None
     assert facts.usable_memory_bytes == AVAILABLE
 
@@ -230,7 +233,7 @@ def test_this_machine_is_read_as_its_own_system_sees_it(tmp_path: Path) -> None:
         server.listen()
         port = server.getsockname()[1]
         facts = read_host(tmp_path / "not" / "there" / "yet", [port])
-    assert facts.busy_ports == {port}
+    assert facts.busy_ports == frozenset({port})
     assert facts.cpu.threads == os.cpu_count()
     assert facts.cpu.architecture == os.uname().machine
     assert facts.memory.total_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

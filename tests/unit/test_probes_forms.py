@@ -326,10 +326,10 @@ def test_switches_above_one_are_on_too() -> None:
 
 def test_a_group_without_a_limit_limits_nothing() -> None:
     free = {"memory.max": "max\n", "memory.current": "5\n", "cpu.max": "max 100000\n"}
-    assert cgroup.parse_groups([free]) == Limits()
-    assert cgroup.parse_groups([{"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000"}]) == (
-        Limits()
-    )
+    assert cgroup.parse_groups([free]) == Limits(unlimited=frozenset({"memory", "cpus"}))
+    legacy = {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000"}
+    assert cgroup.parse_groups([legacy]) == Limits(unlimited=frozenset({"cpus"}))
+    assert cgroup.parse_groups([free, {"memory.max": "5\n"}]).unlimited == {"cpus"}
 
 
 def test_a_limit_whose_use_is_unknown_is_still_a_limit() -> None:

@@ -96,9 +96,14 @@ def _limits(root: Path, cpu: Cpu) -> Limits:
         for mark in (*housing.MARKS, housing.NAMED_IN, housing.GROUPS, housing.MOUNTS)
         if (root / mark).exists()
     }
-    return cgroup.parse_groups(groups).model_copy(
+    limits = cgroup.parse_groups(groups)
+    # Here all groups were read: the topmost has no such files, as it has no limits.
+    granted = {"memory": limits.memory_bytes, "cpus": limits.cpus}
+    free = [name for name, limit in granted.items() if limit is None and version is not None]
+    return limits.model_copy(
         update={
             "cgroup_version": version,
+            "unlimited": frozenset(free),
             "cpuset": None if is_all else allowed,
             "container": housing.container_of(present),
         }

@@ -71,7 +71,7 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
     return (
         fit.disk(budget, settings, facts),
         fit.memory(profile, budget, facts),
-        fit.memory_nodes(budget),
+        fit.memory_nodes(budget, facts),
         fit.memory_limit(budget, settings, placement),
         cards.gpu_count(profile, facts),
         cards.toolkit(profile, facts),
@@ -85,7 +85,7 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
         engine.engine_reads(profile, unreadable),
         engine.engine_arguments(profile, placement, facts),
         speed.threads(placement, facts),
-        speed.memory_policy(placement),
+        speed.memory_policy(placement, facts),
         speed.load_time(profile, settings, facts),
         fit.sources(profile, budget, settings, facts),
         engine.profile_status(profile),

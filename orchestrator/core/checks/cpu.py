@@ -119,10 +119,11 @@ def frequency(facts: HostFacts) -> Finding:
 
 def cpu_limit(facts: HostFacts) -> Finding:
     granted, cores = facts.limits.cpus, facts.cpu.physical_cores
-    if facts.limits.cgroup_version is None or cores is None:
+    if cores is None:
         return CPU_LIMIT.unknown("max")
     if granted is None:
-        return CPU_LIMIT.ok("max", counted(cores, "CPU"))
+        asked = "cpus" in facts.limits.unlimited
+        return CPU_LIMIT.ok("max", counted(cores, "CPU")) if asked else CPU_LIMIT.unknown("max")
     found, needed = counted(granted, "CPU"), counted(cores, "CPU")
     if granted >= cores:
         return CPU_LIMIT.ok(found, needed)

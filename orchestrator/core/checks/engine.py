@@ -59,9 +59,10 @@ PROFILE_STATUS = Check(
 
 def cpu_instructions(profile: Profile, facts: HostFacts) -> Finding:
     needed = " ".join(sorted(profile.needs.cpu_flags)) or "-"
-    if facts.cpu.flags is None and profile.needs.cpu_flags:
+    has = {flag: facts.cpu.has(flag) for flag in sorted(profile.needs.cpu_flags)}
+    lacking = [flag for flag, there in has.items() if there is False]
+    if not lacking and None in has.values():
         return CPU_INSTRUCTIONS.unknown(needed)
-    lacking = sorted(profile.needs.cpu_flags - (facts.cpu.flags or frozenset()))
     if not lacking:
         return CPU_INSTRUCTIONS.ok(needed, needed)
     other = Said(

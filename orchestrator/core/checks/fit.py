@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from orchestrator.core.budget import Budget
-from orchestrator.core.checks.check import Check, Remedy, gb
+from orchestrator.core.checks.check import Check, Remedy, counted, gb
 from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.placement import Placement
@@ -132,10 +132,12 @@ def _more_memory(facts: HostFacts, have: int, least: int) -> Remedy:
     return Remedy(next_step=text)
 
 
-def memory_nodes(budget: Budget) -> Finding:
+def memory_nodes(budget: Budget, facts: HostFacts) -> Finding:
     """Node by node: on a host of one node the check `memory` has said it all."""
     if [share.where for share in budget.ram] == ["RAM"]:
-        return MEMORY_NODES.ok("1 node")
+        count = facts.node_count if facts.memory_nodes is None else len(facts.memory_nodes)
+        known = count == 1 or facts.memory_nodes is not None
+        return MEMORY_NODES.ok(counted(count or 0, "node")) if known else MEMORY_NODES.unknown("-")
     needed = _listed((share.where, share.need_bytes) for share in budget.ram)
     found = _listed((share.where, share.have_bytes) for share in budget.ram)
     if all(share.fits for share in budget.ram):

@@ -5,6 +5,9 @@ from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.facts import Gpu, HostFacts
 
 NO_CARD = "0 GPUs"
+# A100 and A30, H100 and H200, B200 (docs.nvidia.com/datacenter/tesla/mig-user-guide). An RTX PRO 6000
+# can be cut too, but has the capability of cards for games, which can't.
+MIG_CAPABILITIES = ((8, 0), (9, 0), (10, 0))
 OLDEST_CAPABILITY = (8, 0)  # Ampere: what the engines' kernels are built for at the least
 
 GPU_DRIVER = Check(
@@ -108,6 +111,8 @@ def mig(facts: HostFacts) -> Finding:
     if facts.gpus is None:
         return MIG.unknown("off")
     cut = [gpu for gpu in facts.gpus if gpu.mig or gpu.mig_slices_bytes]
+    if not cut and any(_may_be_cut(gpu) for gpu in facts.gpus):
+        return MIG.unknown("off")
     if not cut:
         return MIG.ok("off" if facts.gpus else NO_CARD, "off" if facts.gpus else NOT_NEEDED)
     slices = sorted({size for gpu in cut for size in gpu.mig_slices_bytes}, reverse=True)
@@ -121,6 +126,11 @@ def mig(facts: HostFacts) -> Finding:
     )
     remedy = Remedy(f"nvidia-smi -i {which} -mig 0", f"nvidia-smi -i {which} -mig 1", again)
     return MIG.warn(found, "off", remedy)
+
+
+def _may_be_cut(gpu: Gpu) -> bool:
+    """Of a generation that MIG can cut, and silent about it."""
+    return gpu.mig is None and gpu.compute_capability in {None, *MIG_CAPABILITIES}
 
 
 def gpu_generation(facts: HostFacts) -> Finding:

@@ -40,10 +40,9 @@ NODE_BALANCE = Check(
 
 def cgroup_limit(facts: HostFacts) -> Finding:
     limit, total = facts.limits.memory_bytes, facts.memory.total_bytes
-    if facts.limits.cgroup_version is None:
-        return CGROUP_LIMIT.unknown("max")
     if limit is None:
-        return CGROUP_LIMIT.ok("max")
+        asked = "memory" in facts.limits.unlimited
+        return CGROUP_LIMIT.ok("max") if asked else CGROUP_LIMIT.unknown("max")
     if total is not None and limit >= total:
         return CGROUP_LIMIT.ok(gb(limit), gb(total))
     raise_it = Said(

@@ -54,7 +54,10 @@ def threads(placement: Placement, facts: HostFacts) -> Finding:
     return THREADS.warn(found, needed, remedy)
 
 
-def memory_policy(placement: Placement) -> Finding:
+def memory_policy(placement: Placement, facts: HostFacts) -> Finding:
+    """Where there may be several nodes that nobody could tell apart, so is their use."""
+    if facts.nodes is None and facts.node_count != 1:
+        return MEMORY_POLICY.unknown(MemoryPolicy.ONE_NODE.value)
     found = f"{placement.policy.value} ({len(placement.nodes)})"
     if placement.policy is not MemoryPolicy.INTERLEAVE:
         return MEMORY_POLICY.ok(found)

@@ -125,7 +125,8 @@ _WHAT_TO_RENT = Said(
 
 
 def wsl(facts: HostFacts) -> Finding:
-    if facts.kernel is None and facts.limits.virtual is None:
+    # lscpu names Microsoft's hypervisor alike in WSL and in a virtual machine.
+    if facts.kernel is None and facts.limits.virtual in {None, "microsoft"}:
         return WSL.unknown("Linux")
     if not in_wsl(facts):
         return WSL.ok("Linux", "Linux")
@@ -157,6 +158,8 @@ def disk_kind(facts: HostFacts) -> Finding:
 def ports(facts: HostFacts, settings: Settings) -> Finding:
     ours = {"GATEWAY": settings.gateway_port, "WEBUI": settings.webui_port}
     needed = " ".join(str(port) for port in ours.values())
+    if facts.busy_ports is None:
+        return PORTS.unknown(needed)
     busy = {name: port for name, port in ours.items() if port in facts.busy_ports}
     if not busy:
         return PORTS.ok(needed, needed)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from orchestrator.core.facts import Limits
 from orchestrator.core.probes.text import lines, whole
@@ -37,7 +38,9 @@ def group_of(cgroup: str, controller: str) -> str | None:
 def parse_groups(groups: Iterable[Mapping[str, str]]) -> Limits:
     """Each group that this process is in, with its files: a limit on any of them holds for us."""
     limits, rooms, quotas = [], [], []
+    free: set[Literal["memory", "cpus"]] = set()
     for files in groups:
+        free |= _unlimited(files)
         limit = _limit(files)
         if limit is not None:
             limits.append(limit)
@@ -50,11 +53,29 @@ def parse_groups(groups: Iterable[Mapping[str, str]]) -> Limits:
         memory_bytes=min(limits, default=None),
         memory_room_bytes=min(rooms, default=None),
         cpus=min(quotas, default=None),
+        unlimited=frozenset(
+            free - ({"memory"} if limits else set()) - ({"cpus"} if quotas else set())
+        ),
     )
 
 
+def _unlimited(files: Mapping[str, str]) -> set[Literal["memory", "cpus"]]:
+    """What this group says to have no limit."""
+    memory, quota = _memory_limit(files), files.get("cpu.cfs_quota_us", "").strip()
+    free: set[Literal["memory", "cpus"]] = set()
+    if memory == "max" or (memory.isdecimal() and int(memory) >= UNLIMITED_BYTES):
+        free.add("memory")
+    if files.get("cpu.max", "").split()[:1] == ["max"] or quota == "-1":
+        free.add("cpus")
+    return free
+
+
+def _memory_limit(files: Mapping[str, str]) -> str:
+    return files.get("memory.max", files.get("memory.limit_in_bytes", "")).strip()
+
+
 def _limit(files: Mapping[str, str]) -> int | None:
-    text = files.get("memory.max", files.get("memory.limit_in_bytes", "")).strip()
+    text = _memory_limit(files)
     limit = int(text) if re.fullmatch(r"\d{1,19}", text, re.ASCII) else None
     return None if limit is None or limit >= UNLIMITED_BYTES else limit
 
