@@ -55,15 +55,14 @@ def count_cores(nodes: Sequence[NumaNode], facts: HostFacts, allowed: frozenset[
     return Choice(cores, why)
 
 
-def choose_threads(cores: Choice, asked: int) -> Choice:
+def choose_threads(cores: Choice, asked: int, *, beside_gpu: bool) -> Choice:
     """Never one for each hyperthread: two on one core wait for the same memory."""
     if asked:
         return Choice(asked, f"as set: threads = {asked}")
     if cores.value < CORES_TO_LEAVE_ONE:
         return Choice(cores.value, f"{cores.why}: too few to leave one out")
-    return Choice(
-        cores.value - 1, f"{cores.why}, one left for the GPU's thread and the other services"
-    )
+    others = "the GPU's thread and the other services" if beside_gpu else "the other services"
+    return Choice(cores.value - 1, f"{cores.why}, one left for {others}")
 
 
 def one_cpu_per_core(node: NumaNode) -> tuple[int, ...] | None:

@@ -69,10 +69,11 @@ def place(
     policy, nodes, why_policy = _policy(profile.engine, settings, facts, terms)
     cpuset, why_cpuset = _cpuset(profile.engine, settings, facts, nodes)
     allowed = parse_cpus(settings.inference_cpus) or frozenset(facts.limits.cpuset or ())
-    threads = choose_threads(count_cores(nodes, facts, allowed), settings.threads)
+    uses_gpu = profile.engine is not Engine.LLAMACPP
+    cores = count_cores(nodes, facts, allowed)
+    threads = choose_threads(cores, settings.threads, beside_gpu=uses_gpu)
     gpus, why_gpus = _gpus(profile, settings, facts)
     limit, why_limit = _memory_limit(profile, settings, inventory, terms, policy, len(nodes))
-    uses_gpu = profile.engine is not Engine.LLAMACPP
     max_tokens = min(settings.max_tokens, settings.context_tokens - 1)
     told = Told(
         model_name=settings.model_name,
@@ -168,10 +169,14 @@ def _choose(
         )
         return MemoryPolicy.INTERLEAVE, nodes, why
     room = node_room(best, facts)
-    numbers = f"{_gb(need)} needed, {'?' if room is None else _gb(room)} on node {best.id}"
-    if room is not None and need <= room:
+    spread = f"so the pages are spread over {len(nodes)}"
+    if room is None:
+        why = f"{_gb(need)} needed, ? on node {best.id}: whether it has room is not known, {spread}"
+        return MemoryPolicy.INTERLEAVE, nodes, why
+    numbers = f"{_gb(need)} needed, {_gb(room)} on node {best.id}"
+    if need <= room:
         return MemoryPolicy.ONE_NODE, (best,), f"{numbers}: all of it fits beside its own cores"
-    why = f"{numbers}: too little for one node, so the pages are spread over {len(nodes)}"
+    why = f"{numbers}: too little for one node, {spread}"
     return MemoryPolicy.INTERLEAVE, nodes, why
 
 
@@ -204,7 +209,8 @@ def _cpuset(
 
 def _gpus(profile: Profile, settings: Settings, facts: HostFacts) -> tuple[tuple[int, ...], str]:
     if profile.engine is Engine.LLAMACPP or profile.needs.vram is None:
-        return (), f"{profile.engine.value} runs {profile.name} on the CPU"
+        on_cpu = f"{profile.engine.value} runs {profile.name} on the CPU"
+        return (), f"{_unused(facts.gpus)}: {on_cpu}" if facts.gpus else on_cpu
     if settings.gpus:
         chosen = tuple(int(index) for index in settings.gpus.split(","))
         return chosen, f"as set: gpus = {settings.gpus}"
@@ -218,6 +224,12 @@ def _gpus(profile: Profile, settings: Settings, facts: HostFacts) -> tuple[tuple
         return (), "MIG cuts every card of this host, and a slice is not used"
     found = ", ".join(_size(gpu) for gpu in largest)
     return tuple(sorted(gpu.index for gpu in largest)), f"the largest: {found}"
+
+
+def _unused(gpus: Sequence[Gpu]) -> str:
+    if len(gpus) > 1:
+        return f"{len(gpus)} cards are not used"
+    return f"the {gpus[0].name or 'card'} is not used"
 
 
 def _size(gpu: Gpu) -> str:

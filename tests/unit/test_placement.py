@@ -241,3 +241,18 @@ def test_every_field_but_the_arguments_has_its_reason() -> None:
             reasons = placed(profile, facts).reasons
             assert fields == set(reasons)
             assert all(reasons.values())
+
+
+def test_a_card_that_the_engine_does_not_use_is_named() -> None:
+    one = placed(DEMO, hosts.rtx4090_256gb()).reasons["gpus"]
+    assert one == "the NVIDIA GeForce RTX 4090 is not used: llamacpp runs demo on the CPU"
+    two = placed(DEMO, hosts.two_cards_24gb()).reasons["gpus"]
+    assert two == "2 cards are not used: llamacpp runs demo on the CPU"
+
+
+def test_the_core_that_is_left_is_for_what_is_there() -> None:
+    facts = hosts.rtx4090_256gb()
+    without = placed(DEMO, facts).reasons["threads"]
+    assert without.endswith("one left for the other services")
+    with_card = placed(R1, facts, deepseek_r1()).reasons["threads"]
+    assert "one left for the GPU's thread and the other services" in with_card
