@@ -163,10 +163,14 @@ def test_the_engines_own_refusal_passes_with_its_status_and_retry_after(gateway:
     }
 
 
-def test_what_is_not_json_is_the_engines_to_refuse(gateway: Gateway) -> None:
-    answer = gateway.ask("POST", CHAT, b"not json")
-    assert answer.status == 400
-    assert answer.json()["error"]["type"] == "paced_engine_error"
+@pytest.mark.parametrize("body", [b"", b"not json", b"[]", b'{"a":1', b'{"a":"\xff"}'])
+def test_what_is_no_json_object_never_reaches_the_engine(
+    gateway: Gateway, engine: RunningEngine, body: bytes
+) -> None:
+    before = len(engine.seen())
+    answer = gateway.ask("POST", CHAT, body)
+    assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_json")
+    assert len(engine.seen()) == before
 
 
 @pytest.mark.parametrize("offered", ["", "a b", "x" * 129, "a/b", "é"])

@@ -10,7 +10,8 @@ import uvicorn
 from pydantic import ValidationError
 
 from gateway.app import create_app
-from gateway.settings import KeyUnusableError, Settings
+from gateway.reloaded import FileUnusableError
+from gateway.settings import Settings
 
 CONFIGURATION = 2
 LAST_WORDS_S = 1.0
@@ -47,7 +48,7 @@ def main() -> int:
     try:
         settings = Settings()  # the fields come from the environment
         app = create_app(settings)
-    except (ValidationError, KeyUnusableError) as error:
+    except (ValidationError, FileUnusableError) as error:
         said = " ".join(str(error).split())
         sys.stderr.write(f"error: the gateway's configuration can't be used: {said}\n")
         return CONFIGURATION

@@ -1,6 +1,8 @@
-"""Errors the gateway itself answers with, in the shape OpenAI clients understand."""
+"""Errors the gateway itself answers with, and how they are said: by default as OpenAI does."""
 
 from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
 
 import orjson
 
@@ -8,35 +10,83 @@ Headers = list[tuple[bytes, bytes]]
 
 CALLER = "invalid_request_error"
 SERVER = "server_error"
+LIMIT = "rate_limit_error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiError:
-    """One refusal or failure, in one envelope: a response body, or the last event of a stream."""
+    """One refusal or failure, before any dialect has put it into its own shape."""
 
     status: int
     code: str
     message: str
     kind: str
     headers: tuple[tuple[str, str], ...] = ()
+    param: str | None = None
 
-    def body(self) -> bytes:
-        envelope = {"message": self.message, "type": self.kind, "param": None, "code": self.code}
+    def own_headers(self) -> Headers:
+        return [(name.encode("ascii"), value.encode("ascii")) for name, value in self.headers]
+
+
+class Refused(Exception):
+    """A request ends here with `error`; whoever answers says it in the caller's dialect."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as a whole response."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Voice(Protocol):
+    """How one API says that something went wrong."""
+
+    def refusal(self, error: ApiError) -> Refusal: ...
+
+    def event(self, error: ApiError) -> bytes:
+        """The last event of a stream that has begun."""
+
+
+class OpenAIVoice:
+    """One envelope: a response body, or the last event of a stream."""
+
+    def refusal(self, error: ApiError) -> Refusal:
+        body = self._body(error)
+        length = str(len(body)).encode("ascii")
+        headers = [(b"content-type", b"application/json"), (b"content-length", length)]
+        return Refusal(error.status, [*headers, *error.own_headers()], body)
+
+    def event(self, error: ApiError) -> bytes:
+        return b"data: " + self._body(error) + b"\n\n"
+
+    def _body(self, error: ApiError) -> bytes:
+        envelope = {
+            "message": error.message,
+            "type": error.kind,
+            "param": error.param,
+            "code": error.code,
+        }
         return orjson.dumps({"error": envelope})
-
-    def event(self) -> bytes:
-        return b"data: " + self.body() + b"\n\n"
-
-    def response_headers(self) -> Headers:
-        own = [(name.encode("ascii"), value.encode("ascii")) for name, value in self.headers]
-        length = str(len(self.body())).encode("ascii")
-        return [(b"content-type", b"application/json"), (b"content-length", length), *own]
 
 
 NO_KEY = ApiError(
     status=401,
     code="invalid_api_key",
     message="Missing or wrong API key. Send it as 'Authorization: Bearer KEY'.",
+    kind=CALLER,
+    headers=(("www-authenticate", "Bearer"),),
+)
+KEY_EXPIRED = ApiError(
+    status=401,
+    code="key_expired",
+    message="This API key has expired. Ask the admin for a new one.",
     kind=CALLER,
     headers=(("www-authenticate", "Bearer"),),
 )
@@ -71,6 +121,34 @@ INTERNAL = ApiError(
 )
 
 
+NOT_JSON = ApiError(
+    status=400,
+    code="invalid_json",
+    message="The request body is not a JSON object in UTF-8.",
+    kind=CALLER,
+)
+
+
+def too_many(code: str, message: str, retry_after_s: float) -> ApiError:
+    """A 429 that clients try again: they do not wait longer than two minutes."""
+    seconds = max(1, min(120, round(retry_after_s)))
+    return ApiError(
+        status=429, code=code, message=message, kind=LIMIT, headers=(("retry-after", str(seconds)),)
+    )
+
+
+def not_now(code: str, message: str, retry_after_s: float) -> ApiError:
+    """A 503 that clients try again."""
+    seconds = max(1, min(120, round(retry_after_s)))
+    return ApiError(
+        status=503,
+        code=code,
+        message=message,
+        kind=SERVER,
+        headers=(("retry-after", str(seconds)),),
+    )
+
+
 def body_too_large(limit_bytes: int) -> ApiError:
     return ApiError(
         status=413,
@@ -93,4 +171,18 @@ def wrong_method(method: str, path: str, allowed: str) -> ApiError:
         message=f"{path} does not answer {method}; it answers {allowed}.",
         kind=CALLER,
         headers=(("allow", allowed),),
+    )
+
+
+def engine_refused(status: int, body: bytes) -> ApiError:
+    """The engine's own refusal, for a stream whose 200 is out already."""
+    try:
+        said = str(orjson.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        said = "it gave no reason"
+    return ApiError(
+        status=status,
+        code="engine_refused",
+        message=f"The engine refused this request with {status}: {said}",
+        kind=CALLER if status < HTTPStatus.INTERNAL_SERVER_ERROR else SERVER,
     )

@@ -26,11 +26,11 @@ class Metrics:
         )
         self.cancelled = Counter(
             "gateway_requests_cancelled",
-            "Requests whose client left: uploading, waiting for the first byte, or streaming.",
+            "Requests whose client left: uploading, queued, waiting for the first byte, or streaming.",
             ["phase"],
             registry=self._registry,
         )
-        for phase in ("uploading", "waiting", "streaming"):
+        for phase in ("uploading", "queued", "waiting", "streaming"):
             self.cancelled.labels(phase)
         self.first_byte_s = Histogram(
             "gateway_first_byte_seconds",
@@ -43,6 +43,30 @@ class Metrics:
             "gateway_upstream_errors",
             "Requests that the engine failed, by the error's code.",
             ["code"],
+            registry=self._registry,
+        )
+
+        self.waited_s = Histogram(
+            "gateway_queue_wait_seconds",
+            "From the end of a request's body to its permit, by the key's class.",
+            ["key_class"],
+            buckets=_FIRST_BYTE_BUCKETS_S,
+            registry=self._registry,
+        )
+        self.tokens = Counter(
+            "gateway_tokens",
+            "Tokens by key, model and kind: prompt, completion, cached, wasted.",
+            ["key_id", "model", "kind"],
+            registry=self._registry,
+        )
+        self.queued = Gauge(
+            "gateway_requests_queued",
+            "Requests that wait for a permit.",
+            registry=self._registry,
+        )
+        self.capacity = Gauge(
+            "gateway_capacity",
+            "Permits that there are.",
             registry=self._registry,
         )
 

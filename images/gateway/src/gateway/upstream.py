@@ -59,13 +59,9 @@ class Engine:
     millisecond on this network; an answer takes seconds. So none is kept, and nothing is retried.
     """
 
-    def __init__(self, url: str, key: SecretStr, *, connect_timeout_s: float) -> None:
+    def __init__(self, url: str, key: SecretStr) -> None:
         self._url = url.rstrip("/")
         self._authorization = f"Bearer {key.get_secret_value()}"
-        # No total and no read timeout: a long prompt is silent for minutes.
-        self._timeout = aiohttp.ClientTimeout(
-            total=None, connect=connect_timeout_s, sock_connect=connect_timeout_s, sock_read=None
-        )
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -76,7 +72,6 @@ class Engine:
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("user-agent", "content-type", "accept"),
             auto_decompress=False,
-            timeout=self._timeout,
         )
 
     async def close(self) -> None:
@@ -85,7 +80,13 @@ class Engine:
 
     @asynccontextmanager
     async def ask(
-        self, method: str, path: str, *, headers: dict[str, str], body: bytes | None
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: dict[str, str],
+        body: bytes | None,
+        connect_timeout_s: float,
     ) -> AsyncIterator[Answer]:
         """Sends one request. Leaving the block closes the connection, whatever is still unread."""
         if self._session is None:
@@ -102,6 +103,13 @@ class Engine:
                 # aiohttp warns about large plain bytes; it writes a file object piece by piece.
                 data=None if body is None else io.BytesIO(body),
                 allow_redirects=False,
+                # No total and no read timeout: a long prompt is silent for minutes.
+                timeout=aiohttp.ClientTimeout(
+                    total=None,
+                    connect=connect_timeout_s,
+                    sock_connect=connect_timeout_s,
+                    sock_read=None,
+                ),
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise EngineUnreachableError(str(error)) from error
