@@ -14,6 +14,7 @@ class EngineRequest:
     """`body` is the client's own bytes until something has to be changed.
 
     `parsed` is the same request, read once; `admitted` is False for what costs the engine nothing.
+    `answer` is set where the gateway knows it: then the engine is not asked at all.
     """
 
     method: str
@@ -26,6 +27,12 @@ class EngineRequest:
     prompt_tokens_estimate: int = 0
     max_tokens_cap: int = 0
     prefix: tuple[bytes, ...] = ()
+    """One digest a message, each over all before it: what two turns of a talk have in common."""
+    usage_asked: bool = True
+    """False: the stream's usage event is the gateway's own wish and never reaches the client."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the caller's API calls the fields that a refusal may name."""
+    answer: bytes | None = None
 
 
 def read_object(body: bytes) -> Mapping[str, Any]:

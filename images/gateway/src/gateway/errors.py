@@ -53,6 +53,9 @@ class Voice(Protocol):
     def event(self, error: ApiError) -> bytes:
         """The last event of a stream that has begun."""
 
+    def between(self, tail: bytes) -> bytes:
+        """What has to come after `tail` before an event can: it may be cut in the middle of one."""
+
 
 class OpenAIVoice:
     """One envelope: a response body, or the last event of a stream."""
@@ -65,6 +68,9 @@ class OpenAIVoice:
 
     def event(self, error: ApiError) -> bytes:
         return b"data: " + self._body(error) + b"\n\n"
+
+    def between(self, tail: bytes) -> bytes:
+        return b"" if tail.endswith((b"\n\n", b"\r\n\r\n")) else b"\n\n"
 
     def _body(self, error: ApiError) -> bytes:
         envelope = {

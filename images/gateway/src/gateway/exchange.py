@@ -7,6 +7,7 @@ takes its request along in every phase.
 import asyncio
 import logging
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from starlette.types import Receive, Scope, Send
 
@@ -22,14 +23,15 @@ from gateway.errors import (
     ENGINE_UNAVAILABLE,
     SHUTTING_DOWN,
     ApiError,
+    Headers,
     Refused,
 )
 from gateway.metrics import Metrics
 from gateway.policy import Policy
+from gateway.reading import understood
 from gateway.relay import Relay
 from gateway.reloaded import Reloaded
 from gateway.reply import Reply
-from gateway.shaping import shaped
 from gateway.upstream import (
     Engine,
     EngineError,
@@ -41,6 +43,7 @@ from gateway.waiting import WaitingRoom
 _log = logging.getLogger(__name__)
 
 _REQUEST_HEADERS = (b"content-type", b"accept")
+_JSON: Headers = [(b"content-type", b"application/json")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +71,15 @@ class Exchange:
         policy = self._services.policy.current()
         try:
             body = await read_body(scope, receive, self._services.max_body_bytes)
-            asked = shaped(self._dialect.read(body, policy), policy)
+            asked = await understood(self._dialect, body, policy)
         except ClientLeftError:
             self._metrics.cancelled.labels("uploading").inc()
             return
         except Refused as refused:
             await reply.fail(refused.error)
+            return
+        if asked.answer is not None:
+            await reply.send_whole(HTTPStatus.OK, _JSON, asked.answer)
             return
         await self._while_client_stays(scope, receive, reply, asked, policy)
 

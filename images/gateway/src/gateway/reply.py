@@ -40,9 +40,8 @@ class Reply:
 
     async def fail(self, error: ApiError) -> None:
         if self.started:
-            # A blank line first, or the error would be glued to half an event.
-            whole_events = self._tail.endswith((b"\n\n", b"\r\n\r\n"))
-            await self._finish((b"" if whole_events else b"\n\n") + self._voice.event(error))
+            # Or the error would be glued to half an event.
+            await self._finish(self._voice.between(self._tail) + self._voice.event(error))
             return
         self.started = self.complete = True
         await send_refusal(self._send, self._voice.refusal(error))
