@@ -27,7 +27,7 @@ development_packages() {
     [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
     say "install requirements-dev.lock into .venv — it is not there or has changed"
     rm -f "$stamp"
-    .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes \
+    .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes --no-deps \
         -r requirements-dev.lock || fail 5 "could not install requirements-dev.lock" "see above" "run it again"
     echo "$wanted" >"$stamp.new"
     mv "$stamp.new" "$stamp"
