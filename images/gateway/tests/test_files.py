@@ -158,6 +158,7 @@ def test_what_was_used_is_in_the_books(folder: Path, governed: Gateway) -> None:
 
 def test_metrics_have_a_port_of_their_own(governed: Gateway) -> None:
     said = next(line for line in governed.log if "metrics on port" in line)
-    own = Gateway(governed.process, int(said.split()[-1]), governed.log, governed.reader)
+    port = int(json.loads(said)["says"].split()[-1])
+    own = Gateway(governed.process, port, governed.log, governed.reader)
     assert b"gateway_capacity 64.0" in own.ask("GET", "/metrics", key=None).body
     assert own.ask("GET", "/v1/models").status == 404

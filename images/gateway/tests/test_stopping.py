@@ -1,5 +1,6 @@
 """Starting with a bad configuration, stopping with answers under way, and what the log says."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -102,8 +103,12 @@ def test_the_log_has_one_line_a_request_and_neither_prompts_nor_keys(
             client.read_until(b"engine_cut_off")
         assert gateway.stop() == 0
         log = "".join(gateway.log)
-    assert len([line for line in gateway.log if request_id in line]) == 1
-    assert f"request={request_id} POST /v1/chat/completions status=200 complete" in log
-    assert f"request={cut_id} engine_cut_off" in log
+    lines = [json.loads(line) for line in gateway.log]
+    (said,) = [line for line in lines if line.get("request") == request_id]
+    assert (said["method"], said["path"]) == ("POST", "/v1/chat/completions")
+    assert (said["status"], said["complete"], said["key"]) == (200, True, "local")
+    assert [line["code"] for line in lines if line.get("request") == cut_id and "code" in line] == [
+        "engine_cut_off"
+    ]
     for private in ("private question", "q=secret", "a wrong key", GATEWAY_KEY, ENGINE_KEY):
         assert private not in log
