@@ -7,12 +7,23 @@ from dataclasses import dataclass
 
 from gateway.admission.line import Permit
 from gateway.admission.tickets import Outcome, Spent
+from gateway.aftermath import Aftermath
 from gateway.caller import Caller
 from gateway.engine_request import EngineRequest
 from gateway.ledger import Entry, Ledger
 from gateway.metrics import Metrics
 from gateway.quota import Quota
 from gateway.relay import Relay
+from gateway.upstream import EngineError
+from gateway.usage import Usage
+
+
+@dataclass(slots=True)
+class Held:
+    """A permit in use."""
+
+    kept: bool = False
+    """It is not released: its request goes back into the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,31 +31,54 @@ class Accounts:
     quota: Quota
     ledger: Ledger
     metrics: Metrics
+    aftermath: Aftermath
 
     def charge(self, caller: Caller, asked: EngineRequest) -> None:
         """Refused where the key has used up what it may."""
         self.quota.charge(caller, _estimate(asked))
 
+    def refund(self, caller: Caller, asked: EngineRequest) -> None:
+        """For a request that was charged and got no permit."""
+        self.quota.settle(caller, _estimate(asked), Usage())
+
     @contextmanager
-    def held(self, permit: Permit, caller: Caller, relay: Relay) -> Iterator[None]:
-        """Releases the permit at the end, whatever the end is."""
+    def held(self, permit: Permit, caller: Caller, relay: Relay) -> Iterator[Held]:
+        """Releases the permit once the engine has ended too, whatever the end is."""
+        held = Held()
         outcome: Outcome = "cancelled"
+        engine_ended = False
+        self.metrics.running.inc()
         try:
-            yield
+            yield held
             outcome = "finished"
-        except Exception:
+        except Exception as error:
             outcome = "failed"
+            engine_ended = isinstance(error, EngineError) and error.engine_ended
             raise
         finally:
-            held_s = time.monotonic() - permit.granted_s
+            if held.kept:
+                self.metrics.running.dec()
+            else:
+                self._end(permit, caller, relay, outcome, engine_ended=engine_ended)
+
+    def _end(
+        self, permit: Permit, caller: Caller, relay: Relay, outcome: Outcome, *, engine_ended: bool
+    ) -> None:
+        def end() -> None:
             spent = Spent(
                 usage=relay.usage,
                 outcome=outcome,
                 first_token_s=relay.first_token_s,
-                held_s=held_s,
+                held_s=time.monotonic() - permit.granted_s,
             )
+            self.metrics.running.dec()
             permit.release(spent)
             self._book(permit, caller, relay, spent)
+
+        if engine_ended or relay.engine_ended or not relay.asked_engine:
+            end()
+        else:
+            self.aftermath.begin(relay.engine_id, relay.policy.capabilities, end)
 
     def _book(self, permit: Permit, caller: Caller, relay: Relay, spent: Spent) -> None:
         model = relay.policy.model.public or relay.policy.profile

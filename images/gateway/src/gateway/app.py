@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 
@@ -14,9 +14,12 @@ from starlette.types import ASGIApp
 from gateway.accounts import Accounts
 from gateway.admission.core import FirstComeCore
 from gateway.admission.line import Line
+from gateway.admission.tickets import Drain
+from gateway.aftermath import Aftermath
 from gateway.auth import Authenticated
 from gateway.control import Control
 from gateway.dialects.table import DIALECTS, voice_of
+from gateway.engine_watch import EngineWatch
 from gateway.errors import INTERNAL, ApiError, unknown_path, wrong_method
 from gateway.exchange import Exchange, Services
 from gateway.keys import FileKeys, KeysFile
@@ -25,7 +28,7 @@ from gateway.metrics import Metrics
 from gateway.observing import Observed
 from gateway.policy import Policy
 from gateway.quota import MinuteQuota
-from gateway.readiness import readiness
+from gateway.readiness import STOPPING, readiness
 from gateway.reloaded import Reloaded
 from gateway.scrape import Scrape
 from gateway.settings import Settings, read_key
@@ -46,13 +49,21 @@ def create_app(settings: Settings) -> ASGIApp:
     line = Line(FirstComeCore(policy.current().queue), time.monotonic)
     metrics.queued.set_function(lambda: sum(line.snapshot().queued.values()))
     metrics.capacity.set_function(lambda: line.snapshot().capacity)
+    engine = Engine(str(settings.upstream_url), read_key(settings.upstream_key_file))
     services = Services(
-        engine=Engine(str(settings.upstream_url), read_key(settings.upstream_key_file)),
+        engine=engine,
         policy=policy,
         room=WaitingRoom(line, metrics),
-        accounts=Accounts(MinuteQuota(time.monotonic), SqliteLedger(settings.ledger_file), metrics),
+        accounts=Accounts(
+            MinuteQuota(time.monotonic),
+            SqliteLedger(settings.ledger_file),
+            metrics,
+            Aftermath(engine),
+        ),
         metrics=metrics,
         max_body_bytes=settings.max_body_bytes,
+        body_timeout_s=settings.body_timeout_s,
+        watch=EngineWatch(engine, line),
     )
 
     def reload() -> None:
@@ -83,7 +94,10 @@ def _api(settings: Settings, services: Services, control: Control) -> FastAPI:
 
     @api.get("/readyz")
     async def readyz() -> Response:
-        found = await readiness(services.engine, timeout_s=settings.readiness_timeout_s)
+        if isinstance(services.room.line.snapshot().state, Drain):
+            found = STOPPING
+        else:
+            found = await readiness(services.engine, timeout_s=settings.readiness_timeout_s)
         status = 200 if found.ready else 503
         return Response(found.body(), status, media_type="application/json")
 
@@ -97,12 +111,12 @@ def _api(settings: Settings, services: Services, control: Control) -> FastAPI:
 
 def _lifespan(
     settings: Settings, services: Services, control: Control
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+) -> Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Line]]]:
     async def rendered() -> bytes:
         return services.metrics.render()
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: FastAPI) -> AsyncIterator[Mapping[str, Line]]:
         scrape = Scrape(rendered, services.metrics.content_type)
         await services.engine.open()
         # Not before: new limits may let requests go, which needs the running loop.
@@ -113,8 +127,11 @@ def _lifespan(
             port = await scrape.open(settings.listen_host, settings.metrics_port)
             _log.info("metrics on port %d", port)
         try:
-            yield
+            # For the server, which drains it.
+            yield {"line": services.room.line}
         finally:
+            await services.watch.close()
+            await services.accounts.aftermath.close()
             await scrape.close()
             await control.close()
             await services.engine.close()

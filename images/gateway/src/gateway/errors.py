@@ -192,3 +192,59 @@ def engine_refused(status: int, body: bytes) -> ApiError:
         message=f"The engine refused this request with {status}: {said}",
         kind=CALLER if status < HTTPStatus.INTERNAL_SERVER_ERROR else SERVER,
     )
+
+
+ENGINE_BUSY = ApiError(
+    status=503,
+    code="engine_busy",
+    message="The engine's own line is full: try again shortly.",
+    kind=SERVER,
+    headers=(("retry-after", "5"),),
+)
+
+
+def connect_late(seconds: float) -> ApiError:
+    message = f"The engine did not take a connection within {seconds:g} s."
+    return not_now("connect_timeout", message, 5)
+
+
+def _engine_late(code: str, message: str) -> ApiError:
+    return ApiError(status=504, code=code, message=message, kind=SERVER)
+
+
+def first_token_late(seconds: float) -> ApiError:
+    return _engine_late("first_token_timeout", f"The engine gave no token within {seconds:g} s.")
+
+
+def idle_late(seconds: float) -> ApiError:
+    message = f"The engine was silent for {seconds:g} s in the middle of its answer."
+    return _engine_late("idle_timeout", message)
+
+
+def total_late(seconds: float) -> ApiError:
+    return _engine_late("total_timeout", f"The answer took longer than {seconds:g} s.")
+
+
+def body_late(seconds: float) -> ApiError:
+    """Not a 408: clients would send the same again at once."""
+    return ApiError(
+        status=400,
+        code="body_timeout",
+        message=f"The request did not arrive within {seconds:g} s.",
+        kind=CALLER,
+        headers=(("connection", "close"),),
+    )
+
+
+BAD_REQUEST = ApiError(
+    status=400, code="bad_request", message="This is no valid HTTP request.", kind=CALLER
+)
+
+
+def header_too_large(limit_bytes: int) -> ApiError:
+    return ApiError(
+        status=431,
+        code="header_too_large",
+        message=f"The request's header is larger than {limit_bytes} bytes.",
+        kind=CALLER,
+    )

@@ -6,18 +6,23 @@ takes its request along in every phase.
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from starlette.types import Receive, Scope, Send
 
 from gateway.accounts import Accounts
+from gateway.admission.line import Permit
+from gateway.aftermath import new_engine_id, with_engine_id
 from gateway.asgi import header
 from gateway.body import ClientLeftError, read_body
-from gateway.caller import caller_of
+from gateway.caller import Caller, caller_of
+from gateway.deadlines import EngineLateError, Patience
 from gateway.dialects.dialect import Dialect
 from gateway.engine_request import EngineRequest
+from gateway.engine_watch import EngineWatch
 from gateway.errors import (
+    ENGINE_BUSY,
     ENGINE_CUT_OFF,
     ENGINE_REFUSED_GATEWAY,
     ENGINE_UNAVAILABLE,
@@ -25,6 +30,7 @@ from gateway.errors import (
     ApiError,
     Headers,
     Refused,
+    connect_late,
 )
 from gateway.metrics import Metrics
 from gateway.policy import Policy
@@ -34,6 +40,9 @@ from gateway.reloaded import Reloaded
 from gateway.reply import Reply
 from gateway.upstream import (
     Engine,
+    EngineBusyError,
+    EngineConnectLateError,
+    EngineCutOffError,
     EngineError,
     EngineRefusedGatewayError,
     EngineUnreachableError,
@@ -56,6 +65,10 @@ class Services:
     accounts: Accounts
     metrics: Metrics
     max_body_bytes: int
+    body_timeout_s: float
+    watch: EngineWatch
+    prefilling: set[Relay] = field(default_factory=set)
+    """Answers that the engine has not begun: each new one waits for all of them."""
 
 
 class Exchange:
@@ -70,7 +83,12 @@ class Exchange:
         reply = Reply(send, self._dialect)
         policy = self._services.policy.current()
         try:
-            body = await read_body(scope, receive, self._services.max_body_bytes)
+            body = await read_body(
+                scope,
+                receive,
+                limit_bytes=self._services.max_body_bytes,
+                within_s=self._services.body_timeout_s,
+            )
             asked = await understood(self._dialect, body, policy)
         except ClientLeftError:
             self._metrics.cancelled.labels("uploading").inc()
@@ -114,48 +132,93 @@ class Exchange:
         except Refused as refused:
             await relay.reply.fail(refused.error)
         except EngineError as error:
-            blame = _blame(error)
+            blame = _blame(error, relay.policy)
             self._metrics.upstream_errors.labels(blame.code).inc()
-            _log.warning("request=%s %s: %s", scope["request_id"], blame.code, error)
+            said = {**_named(scope), "code": blame.code}
+            _log.warning("%s", error, extra={"fields": said})
             await relay.reply.fail(blame)
 
     async def _with_permit(self, scope: Scope, relay: Relay) -> None:
         caller = caller_of(scope)
         self._services.accounts.charge(caller, relay.asked)
-        permit = await self._services.room.permit(
-            relay.asked,
-            request_id=scope["request_id"],
-            caller=caller,
-            reply=relay.reply,
-            dialect=relay.dialect,
-            policy=relay.policy,
-        )
-        with (
-            self._metrics.running.track_inprogress(),
-            self._services.accounts.held(permit, caller, relay),
-        ):
-            await self._ask(scope, relay)
+        permit: Permit | None = None
+        try:
+            permit = await self._services.room.permit(
+                relay.asked,
+                request_id=scope["request_id"],
+                caller=caller,
+                reply=relay.reply,
+                dialect=relay.dialect,
+                policy=relay.policy,
+            )
+            while not await self._asked(scope, relay, caller, permit):
+                lost, permit = permit, None
+                permit = await self._services.room.line.again(lost)
+        finally:
+            if permit is None:
+                self._services.accounts.refund(caller, relay.asked)
+
+    async def _asked(self, scope: Scope, relay: Relay, caller: Caller, permit: Permit) -> bool:
+        """False when the engine was lost and the request may wait for it to be back."""
+        with self._services.accounts.held(permit, caller, relay) as held:
+            try:
+                await self._ask(scope, relay)
+            except EngineError as error:
+                if not self._is_lost(error, relay):
+                    raise
+                self._services.watch.lost()
+                if not relay.may_ask_again(sent=not isinstance(error, EngineUnreachableError)):
+                    raise
+                _log.info("waits again: %s", error, extra={"fields": _named(scope)})
+                held.kept = True
+                relay.put_back()
+        return not held.kept
+
+    def _is_lost(self, error: EngineError, relay: Relay) -> bool:
+        lost = (EngineUnreachableError, EngineCutOffError, EngineBusyError)
+        return relay.policy.queue.hold_on_engine_loss and isinstance(error, lost)
 
     async def _ask(self, scope: Scope, relay: Relay) -> None:
+        body = relay.asked.body
+        if relay.asked.admitted and relay.policy.capabilities.abort_path is not None:
+            relay.engine_id = new_engine_id()
+            body = with_engine_id(relay.asked, relay.engine_id)
+        prefilling = self._services.prefilling
+        prefilling.add(relay)
+        prompts = (each.asked.prompt_tokens_estimate for each in prefilling if each.is_silent)
         relay.ask_begins()
-        async with self._services.engine.ask(
-            relay.asked.method,
-            relay.asked.path,
-            headers=_forwarded(scope),
-            body=relay.asked.body,
-            connect_timeout_s=relay.policy.timeouts.connect_s,
-        ) as answer:
-            await relay.pass_on(answer, self._metrics.first_byte_s.labels(relay.dialect.path))
+        try:
+            with Patience(relay.policy.timeouts, sum(prompts)) as patience:
+                async with self._services.engine.ask(
+                    relay.asked.method,
+                    relay.asked.path,
+                    headers=_forwarded(scope),
+                    body=body,
+                    connect_timeout_s=relay.policy.timeouts.connect_s,
+                ) as answer:
+                    await relay.pass_on(answer, patience, self._metrics)
+        finally:
+            prefilling.discard(relay)
 
 
-def _blame(error: EngineError) -> ApiError:
+def _blame(error: EngineError, policy: Policy) -> ApiError:
     match error:
+        case EngineLateError():
+            return error.error
+        case EngineConnectLateError():
+            return connect_late(policy.timeouts.connect_s)
         case EngineUnreachableError():
             return ENGINE_UNAVAILABLE
+        case EngineBusyError():
+            return ENGINE_BUSY
         case EngineRefusedGatewayError():
             return ENGINE_REFUSED_GATEWAY
         case _:
             return ENGINE_CUT_OFF
+
+
+def _named(scope: Scope) -> dict[str, str]:
+    return {"request": scope["request_id"]}
 
 
 def _forwarded(scope: Scope) -> dict[str, str]:

@@ -18,6 +18,9 @@ class Readiness:
         return orjson.dumps(self)
 
 
+STOPPING = Readiness(ready=False, reason="the gateway is shutting down")
+
+
 async def readiness(engine: Engine, *, timeout_s: float) -> Readiness:
     try:
         return _judge(await asyncio.wait_for(_status(engine, timeout_s), timeout_s))

@@ -23,6 +23,8 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=16 * 2**20, gt=0)
     readiness_timeout_s: float = Field(default=2.0, gt=0)
     drain_s: int = Field(default=25, ge=0)
+    header_timeout_s: float = Field(default=10.0, gt=0)
+    body_timeout_s: float = Field(default=120.0, gt=0)
 
     # Each in a mounted folder; without one the gateway does without what it would hold.
     keys_file: Path | None = None

@@ -12,9 +12,16 @@ from pydantic import SecretStr
 class EngineError(Exception):
     """The engine did not do its part."""
 
+    engine_ended = True
+    """It works on the request no more."""
+
 
 class EngineUnreachableError(EngineError):
     """No connection: the request never reached the engine."""
+
+
+class EngineConnectLateError(EngineUnreachableError):
+    """Somebody is there and takes no connection in time."""
 
 
 class EngineRefusedGatewayError(EngineError):
@@ -23,6 +30,10 @@ class EngineRefusedGatewayError(EngineError):
 
 class EngineCutOffError(EngineError):
     """The connection broke before the answer was complete."""
+
+
+class EngineBusyError(EngineError):
+    """The engine's own line is full."""
 
 
 class Answer:
@@ -111,7 +122,9 @@ class Engine:
                     sock_read=None,
                 ),
             )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except aiohttp.ConnectionTimeoutError as error:
+            raise EngineConnectLateError(str(error)) from error
+        except aiohttp.ClientConnectorError as error:
             raise EngineUnreachableError(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise EngineCutOffError(str(error)) from error
