@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.admission.core import FirstComeCore
+from gateway.admission.fair import FairCore
 from gateway.admission.line import Line, Permit
 from gateway.admission.tickets import Drain, Hold, Open, Spent, Ticket
 from gateway.caller import Limits
@@ -30,8 +30,8 @@ def _ticket(number: int, key_id: str = "a", limits: Limits | None = None) -> Tic
     )
 
 
-def _core(*numbers: int, limits: Queue) -> FirstComeCore:
-    core = FirstComeCore(limits)
+def _core(*numbers: int, limits: Queue) -> FairCore:
+    core = FairCore(limits)
     for number in numbers:
         assert core.enqueue(_ticket(number), 0.0) is None
     return core
@@ -64,14 +64,14 @@ def test_a_full_line_turns_away_and_one_key_can_not_fill_it_alone() -> None:
 
 
 def test_a_line_of_no_length_still_takes_what_runs_at_once() -> None:
-    core = FirstComeCore(_changed(ONE, max_queued=0))
+    core = FairCore(_changed(ONE, max_queued=0))
     assert core.enqueue(_ticket(1), 0) is None
     core.dispatch(0)
     assert core.enqueue(_ticket(2), 0) == "queue_full"
 
 
 def test_a_key_at_its_own_limit_lets_the_next_key_pass() -> None:
-    core = FirstComeCore(_changed(ONE, capacity=2))
+    core = FairCore(_changed(ONE, capacity=2))
     gone = []
     for number, key_id in ((1, "a"), (2, "a"), (3, "b")):
         core.enqueue(_ticket(number, key_id, Limits(running=1)), 0)
@@ -97,7 +97,7 @@ def test_a_draining_line_serves_who_waits_and_takes_nobody() -> None:
 
 
 def test_who_is_put_back_has_its_old_place() -> None:
-    core = FirstComeCore(ONE)
+    core = FairCore(ONE)
     core.enqueue(_ticket(1), 0)
     core.dispatch(0)
     core.enqueue(_ticket(2), 1)
@@ -113,7 +113,7 @@ def _run(what: Coroutine[object, object, T]) -> T:
 
 
 def _line(limits: Queue = ONE) -> Line:
-    return Line(FirstComeCore(limits), lambda: asyncio.get_running_loop().time())
+    return Line(FairCore(limits), lambda: asyncio.get_running_loop().time())
 
 
 def test_a_permit_is_handed_on_and_released_once() -> None:

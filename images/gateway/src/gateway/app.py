@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gateway.accounts import Accounts
-from gateway.admission.core import FirstComeCore
+from gateway.admission.fair import FairCore
 from gateway.admission.line import Line
 from gateway.admission.tickets import Drain
 from gateway.aftermath import Aftermath
@@ -46,7 +46,7 @@ def create_app(settings: Settings) -> ASGIApp:
     keys = FileKeys(read_key(settings.api_key_file), keys_file)
     policy = Reloaded(settings.policy_file, Policy.model_validate_json, Policy())
     metrics = Metrics()
-    line = Line(FirstComeCore(policy.current().queue), time.monotonic)
+    line = Line(FairCore(policy.current().queue), time.monotonic)
     metrics.queued.set_function(lambda: sum(line.snapshot().queued.values()))
     metrics.capacity.set_function(lambda: line.snapshot().capacity)
     engine = Engine(str(settings.upstream_url), read_key(settings.upstream_key_file))

@@ -28,6 +28,7 @@ class Ticket:
     max_tokens_cap: int
     prefix: tuple[bytes, ...] = ()
     """Digests of the conversation up to each of its messages, the oldest first."""
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
