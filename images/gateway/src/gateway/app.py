@@ -27,6 +27,7 @@ from gateway.ledger import SqliteLedger
 from gateway.metrics import Metrics
 from gateway.observing import Observed
 from gateway.policy import Policy
+from gateway.queue_route import QUEUE_PATH, queue_routes
 from gateway.quota import MinuteQuota
 from gateway.readiness import STOPPING, readiness
 from gateway.reloaded import Reloaded
@@ -37,7 +38,7 @@ from gateway.waiting import WaitingRoom
 
 _log = logging.getLogger(__name__)
 
-OWN_PATHS = ("/healthz", "/readyz", "/metrics")
+OWN_PATHS = ("/healthz", "/readyz", "/metrics", QUEUE_PATH)
 
 
 def create_app(settings: Settings) -> ASGIApp:
@@ -83,8 +84,11 @@ def _api(settings: Settings, services: Services, control: Control) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         exception_handlers={HTTPException: _refused, Exception: _failed},
         routes=[
-            Route(dialect.path, Exchange(dialect, services), methods=[dialect.method])
-            for dialect in DIALECTS
+            *(
+                Route(dialect.path, Exchange(dialect, services), methods=[dialect.method])
+                for dialect in DIALECTS
+            ),
+            *queue_routes(services.room.line),
         ],
     )
 

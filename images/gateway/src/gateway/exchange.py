@@ -153,7 +153,9 @@ class Exchange:
             )
             while not await self._asked(scope, relay, caller, permit):
                 lost, permit = permit, None
-                permit = await self._services.room.line.again(lost)
+                permit = await self._services.room.again(
+                    lost, reply=relay.reply, dialect=relay.dialect, policy=relay.policy
+                )
         finally:
             if permit is None:
                 self._services.accounts.refund(caller, relay.asked)

@@ -19,6 +19,8 @@ class Reply:
         self._send = send
         self._voice = voice
         self._tail = b""
+        self.more_headers: Headers = []
+        """Of the gateway's own, known before the answer."""
         self.started = False
         # Set before the last send: the server reports a disconnect after a complete response too.
         self.complete = False
@@ -48,6 +50,7 @@ class Reply:
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.started = True
+        headers = [*headers, *self.more_headers]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _finish(self, body: bytes) -> None:

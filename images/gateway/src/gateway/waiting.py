@@ -1,16 +1,20 @@
 """A request's time in the line: what its client sees of it, and what is counted."""
 
 import itertools
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.admission.line import Line, Permit
-from gateway.admission.tickets import Ticket
+from gateway.admission.tickets import Spent, Ticket
 from gateway.caller import Caller
 from gateway.dialects.dialect import Dialect
 from gateway.engine_request import EngineRequest
 from gateway.metrics import Metrics
 from gateway.policy import Policy
 from gateway.reply import Reply
+from gateway.sign import Sign, queue_headers
+from gateway.usage import Usage
 
 _numbers = itertools.count(1)
 
@@ -26,13 +30,46 @@ class WaitingRoom:
         *,
         request_id: str,
         caller: Caller,
-        reply: Reply,  # noqa: ARG002 - a wait that shows has to answer
-        dialect: Dialect,  # noqa: ARG002 - and in the caller's words
-        policy: Policy,  # noqa: ARG002 - as often as the profile wants
+        reply: Reply,
+        dialect: Dialect,
+        policy: Policy,
     ) -> Permit:
-        permit = await self.line.enter(_ticket(asked, request_id, caller))
+        ticket = _ticket(asked, request_id, caller)
+        sign = Sign(line=self.line, ticket=ticket, reply=reply, dialect=dialect, queue=policy.queue)
+        permit = await _under(sign, self.line.enter(ticket))
         self.metrics.waited_s.labels(caller.key_class).observe(permit.waited_s)
         return permit
+
+    async def again(
+        self, permit: Permit, *, reply: Reply, dialect: Dialect, policy: Policy
+    ) -> Permit:
+        """A new permit in place of one whose engine was lost."""
+        sign = Sign(
+            line=self.line,
+            ticket=permit.ticket,
+            reply=reply,
+            dialect=dialect,
+            queue=policy.queue,
+        )
+        return await _under(sign, self.line.again(permit))
+
+
+async def _under(sign: Sign, entering: Coroutine[Any, Any, Permit]) -> Permit:
+    sign.up()
+    try:
+        permit = await entering
+    except BaseException:
+        await sign.down()
+        raise
+    try:
+        await sign.down()
+    except BaseException:
+        # Cancelled at the last moment: the permit is in nobody else's hands.
+        permit.release(Spent(usage=Usage(), outcome="cancelled"))
+        raise
+    if permit.place is not None and not sign.reply.started:
+        sign.reply.more_headers = queue_headers(permit.place)
+    return permit
 
 
 def _ticket(asked: EngineRequest, request_id: str, caller: Caller) -> Ticket:
@@ -46,4 +83,5 @@ def _ticket(asked: EngineRequest, request_id: str, caller: Caller) -> Ticket:
         prompt_tokens_estimate=asked.prompt_tokens_estimate,
         max_tokens_cap=asked.max_tokens_cap,
         prefix=asked.prefix,
+        stream=asked.stream,
     )

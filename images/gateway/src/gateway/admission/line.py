@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from gateway.admission.tickets import (
     Core,
@@ -22,12 +23,22 @@ from gateway.policy import Queue
 class Permit:
     """The right to use the engine, from dispatch until `release`."""
 
-    def __init__(self, line: "Line", ticket: Ticket, *, entered_s: float, granted_s: float) -> None:
+    def __init__(
+        self,
+        line: "Line",
+        ticket: Ticket,
+        *,
+        entered_s: float,
+        granted_s: float,
+        place: Place | None = None,
+    ) -> None:
         self._line = line
         self._released = False
         self.ticket = ticket
         self.waited_s = granted_s - entered_s
         self.granted_s = granted_s
+        self.place = place
+        """Where it stood on entering the line; None if it did not have to wait."""
 
     def release(self, spent: Spent) -> None:
         """Gives the right back; a second call changes nothing."""
@@ -36,11 +47,29 @@ class Permit:
             self._line.finish(self.ticket.number, spent)
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A request in the line, or of a permit: then it has no place any more."""
+
+    ticket: Ticket
+    place: Place | None
+    since_s: float
+    """Since its entry into the line, or its permit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    ticket: Ticket
+    entered_s: float
+    granted: asyncio.Future[None]
+
+
 class Line:
     def __init__(self, core: Core, now_s: Callable[[], float]) -> None:
         self._core = core
         self._now_s = now_s
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._waiting: dict[int, _Waiter] = {}
+        self._permits: dict[int, Permit] = {}
         self._holds: dict[Holder, Hold] = {}
         self._draining = False
         self._timer: asyncio.TimerHandle | None = None
@@ -54,10 +83,12 @@ class Line:
 
     async def again(self, permit: Permit) -> Permit:
         """Waits for a new permit in place of one whose engine was lost, at the place it had."""
+        del self._permits[permit.ticket.number]
         self._core.put_back(permit.ticket.number, self._now_s())
         return await self._wait(permit.ticket, permit.granted_s - permit.waited_s)
 
     def finish(self, number: int, spent: Spent) -> None:
+        del self._permits[number]
         self._core.finish(number, spent, self._now_s())
         self._pump()
 
@@ -85,16 +116,33 @@ class Line:
     def place(self, number: int) -> Place | None:
         return self._core.place(number, self._now_s())
 
+    def of_key(self, key_id: str) -> list[Standing]:
+        """That key's requests, who has a permit first, then in the order of their places."""
+        now_s = self._now_s()
+        running = [
+            Standing(permit.ticket, None, now_s - permit.granted_s)
+            for permit in self._permits.values()
+            if permit.ticket.key_id == key_id
+        ]
+        queued = [
+            (place.position, Standing(waiter.ticket, place, now_s - waiter.entered_s))
+            for number, waiter in self._waiting.items()
+            if waiter.ticket.key_id == key_id and (place := self.place(number)) is not None
+        ]
+        return running + [standing for _, standing in sorted(queued, key=lambda pair: pair[0])]
+
     def snapshot(self) -> Snapshot:
         return self._core.snapshot()
 
     async def _wait(self, ticket: Ticket, entered_s: float) -> Permit:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[ticket.number] = granted
+        self._waiting[ticket.number] = _Waiter(ticket, entered_s, granted)
         self._pump()
+        place = None if granted.done() else self.place(ticket.number)
         try:
-            # Not `await granted`: a cancellation would reach the future too, and a grant with it.
-            await asyncio.wait({granted})
+            if not granted.done():
+                # Not `await granted`: a cancellation would reach it too, and a grant with it.
+                await asyncio.wait({granted})
         except asyncio.CancelledError:
             if self._waiting.pop(ticket.number, None) is not None:
                 self._core.leave(ticket.number, self._now_s())
@@ -105,7 +153,9 @@ class Line:
             self._pump()
             raise
         granted.result()
-        return Permit(self, ticket, entered_s=entered_s, granted_s=self._now_s())
+        permit = Permit(self, ticket, entered_s=entered_s, granted_s=self._now_s(), place=place)
+        self._permits[ticket.number] = permit
+        return permit
 
     def _apply_state(self) -> None:
         held = self._holds.get("admin") or self._holds.get("engine")
@@ -116,9 +166,9 @@ class Line:
         """Lets the core decide, and wakes whom it decided about."""
         now_s = self._now_s()
         for number in self._core.expire(now_s):
-            self._waiting.pop(number).set_exception(Refused(self._wait_over()))
+            self._waiting.pop(number).granted.set_exception(Refused(self._wait_over()))
         for number in self._core.dispatch(now_s):
-            self._waiting.pop(number).set_result(None)
+            self._waiting.pop(number).granted.set_result(None)
         self._set_timer(now_s)
 
     def _set_timer(self, now_s: float) -> None:
