@@ -48,8 +48,7 @@ def create_app(settings: Settings) -> ASGIApp:
     policy = Reloaded(settings.policy_file, Policy.model_validate_json, Policy())
     metrics = Metrics()
     line = Line(FairCore(policy.current().queue), time.monotonic)
-    metrics.queued.set_function(lambda: sum(line.snapshot().queued.values()))
-    metrics.capacity.set_function(lambda: line.snapshot().capacity)
+    metrics.watch_line(line.snapshot)
     engine = Engine(str(settings.upstream_url), read_key(settings.upstream_key_file))
     services = Services(
         engine=engine,
