@@ -80,7 +80,7 @@ class PacedEngine:
                     "owned_by": "paced",
                 }
                 await _send_json(send, 200, {"object": "list", "data": [model]})
-            case "POST", "/v1/chat/completions":
+            case "POST", "/v1/chat/completions" | "/v1/completions":
                 await self._chat(seen, receive, send)
             case _:
                 await _send_json(send, 404, _error(f"no {method} {path}", 404))

@@ -91,7 +91,7 @@ def test_the_key_is_asked_for_before_the_body(gateway: Gateway, engine: RunningE
         "/v1/",
         "/v1/models/",
         "/v1/models/paced",
-        "/v1/completions",
+        "/v1/completions/",
         "/v1/embeddings",
         "/v1/chat/completions/",
         "/V1/models",

@@ -95,7 +95,9 @@ def test_the_log_has_one_line_a_request_and_neither_prompts_nor_keys(
 ) -> None:
     request_id, cut_id = new_id(), new_id()
     with running_gateway(environment(tmp_path, engine.url)) as gateway:
-        body = chat_body(stream=False, tick_s=0.0).replace(b"[]", b'["a private question"]')
+        body = chat_body(stream=False, tick_s=0.0).replace(
+            b"[]", b'[{"role":"user","content":"a private question"}]'
+        )
         with gateway.chat(body, request_id) as client:
             client.read_until(b"finish_reason")
         gateway.ask("POST", "/v1/chat/completions?q=secret", body, key="a wrong key")

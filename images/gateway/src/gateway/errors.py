@@ -6,6 +6,8 @@ from typing import Protocol
 
 import orjson
 
+from gateway.engine_words import words_of
+
 Headers = list[tuple[bytes, bytes]]
 
 CALLER = "invalid_request_error"
@@ -73,13 +75,17 @@ class OpenAIVoice:
         return b"" if tail.endswith((b"\n\n", b"\r\n\r\n")) else b"\n\n"
 
     def _body(self, error: ApiError) -> bytes:
-        envelope = {
-            "message": error.message,
-            "type": error.kind,
-            "param": error.param,
-            "code": error.code,
-        }
-        return orjson.dumps({"error": envelope})
+        return openai_envelope(error)
+
+
+def openai_envelope(error: ApiError) -> bytes:
+    envelope = {
+        "message": error.message,
+        "type": error.kind,
+        "param": error.param,
+        "code": error.code,
+    }
+    return orjson.dumps({"error": envelope})
 
 
 NO_KEY = ApiError(
@@ -182,10 +188,7 @@ def wrong_method(method: str, path: str, allowed: str) -> ApiError:
 
 def engine_refused(status: int, body: bytes) -> ApiError:
     """The engine's own refusal, for a stream whose 200 is out already."""
-    try:
-        said = str(orjson.loads(body)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        said = "it gave no reason"
+    said = words_of(body) or "it gave no reason"
     return ApiError(
         status=status,
         code="engine_refused",

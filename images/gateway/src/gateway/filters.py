@@ -59,21 +59,32 @@ class Chain:
 
 
 def _through(filters: Sequence[Filter], data: bytes) -> bytes:
-    """A filter may make several events of one: the next sees them one by one."""
     for each in filters:
-        events = Events()
-        whole = events.feed(data)
-        if rest := events.rest():
-            whole.append(rest)
-        data = b"".join(each.feed(event) for event in whole)
+        data = b"".join(map(each.feed, _events_of(data)))
     return data
+
+
+def _events_of(data: bytes) -> Sequence[bytes]:
+    """A filter may make several events of one, or none: the next sees them one by one."""
+    if data.count(b"\n\n") <= 1 and data.endswith(b"\n\n"):
+        return (data,)
+    events = Events()
+    whole = events.feed(data)
+    if rest := events.rest():
+        whole.append(rest)
+    return whole
 
 
 def _ends(data: bytes) -> list[int]:
     """Where the blank lines end, whichever of the two line ends the engine writes."""
-    ends = []
+    ends: list[int] = []
     at = 0
     while (found := data.find(b"\n", at)) != -1:
+        if _is_blank(data, ends[-1] if ends else 0, found):
+            # One blank line more than an event needs is nobody's, and stands for itself.
+            at = found + 1
+            ends.append(at)
+            continue
         at = found + 1
         if data.startswith(b"\n", at):
             at += 1
@@ -82,3 +93,7 @@ def _ends(data: bytes) -> list[int]:
             at += 2
             ends.append(at)
     return ends
+
+
+def _is_blank(data: bytes, start: int, newline: int) -> bool:
+    return newline == start or (newline == start + 1 and data.startswith(b"\r", start))

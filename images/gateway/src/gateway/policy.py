@@ -39,6 +39,8 @@ class Capabilities(_Part):
     tools: bool = True
     json_mode: bool = True
     logprobs: bool = True
+    n: bool = True
+    """More than one answer to a request."""
     abort_path: str | None = None
     """Where the engine takes `{"rid": ...}` for an abort; None: closing the connection is all."""
     abort_grace_s: float = Field(default=0.0, ge=0)

@@ -1,10 +1,10 @@
 """The routes that there are. What is not named here never reaches the engine."""
 
 from gateway.dialects.dialect import Dialect
-from gateway.dialects.openai import Chat, Models
+from gateway.dialects.openai import CHAT, COMPLETIONS, Models
 from gateway.errors import OpenAIVoice, Voice
 
-DIALECTS: tuple[Dialect, ...] = (Models(), Chat())
+DIALECTS: tuple[Dialect, ...] = (Models(), CHAT, COMPLETIONS)
 
 
 def voice_of(path: str) -> Voice:
