@@ -7,6 +7,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from images.gateway.tests.support import (
 from paced_engine.running import RunningEngine
 
 KEY = "a-key-of-its-own"
+WEBUI_KEY = "the-chat-pages-key"
 
 
 @pytest.fixture
@@ -36,9 +38,11 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def governed(folder: Path, engine: RunningEngine, tmp_path: Path) -> Iterator[Gateway]:
+    (tmp_path / "webui").write_text(WEBUI_KEY)
     env = environment(
         tmp_path,
         engine.url,
+        WEBUI_KEY_FILE=str(tmp_path / "webui"),
         KEYS_FILE=str(folder / "keys.json"),
         POLICY_FILE=str(folder / "policy.json"),
         CONTROL_SOCKET=str(folder / "control.sock"),
@@ -81,6 +85,66 @@ def test_keys_come_go_and_expire_without_a_restart(folder: Path, governed: Gatew
     (folder / "keys.json").unlink()
     assert status() == 401
     assert governed.ask("GET", "/v1/models").status == 200
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [_key(), _key(name="Two", sha256="0" * 64)],
+        [_key(), _key(id="k2")],
+        [_key(id="local")],
+        [_key(id="webui")],
+    ],
+    ids=["one id twice", "one key twice", "the id local", "the id webui"],
+)
+def test_keys_that_could_not_be_told_apart_are_not_taken(
+    folder: Path, governed: Gateway, keys: list[object]
+) -> None:
+    _write(folder / "keys.json", {"keys": keys})
+    assert not _say(folder, do="reload")["ok"]
+    assert governed.ask("GET", "/v1/models", key=KEY).status == 401
+
+
+def test_the_chat_page_has_a_key_and_books_of_its_own(folder: Path, governed: Gateway) -> None:
+    body = chat_body(ticks=3, tick_s=0.0)
+    assert governed.ask("POST", CHAT, body, key=WEBUI_KEY).status == 200
+    assert governed.stop() == 0
+    ledger = SqliteLedger(folder / "ledger.sqlite")
+    assert [ledger.spent(key_id, 0).requests for key_id in ("webui", "local")] == [1, 0]
+    ledger.close()
+
+
+def test_what_the_chat_page_asks_for_itself_is_served_last(folder: Path, governed: Gateway) -> None:
+    _write(folder / "policy.json", {"queue": {"capacity": 1}})
+    _say(folder, do="hold", reason="loading")
+    ended: list[str] = []
+
+    def ask(name: str, headers: dict[str, str]) -> None:
+        governed.ask("POST", CHAT, chat_body(tick_s=0.0), headers, key=WEBUI_KEY)
+        ended.append(name)
+
+    asking = []
+    for name, task in [("title", "title_generation"), ("message", "")]:
+        asking.append(Thread(target=ask, args=(name, {"x-background-task": task})))
+        asking[-1].start()
+        waiting = {"webui": len(asking)}
+        assert eventually(lambda: _say(folder, do="status")["queued"] == waiting)  # noqa: B023
+    _say(folder, do="release")
+    for each in asking:
+        each.join(20)
+    assert ended == ["message", "title"]
+
+
+def test_a_key_that_has_had_its_day_is_told_not_to_try_again(
+    folder: Path, governed: Gateway
+) -> None:
+    _write(folder / "keys.json", {"keys": [_key(limits={"tokens_per_day": 4})]})
+    body = chat_body(ticks=5, tick_s=0.0)
+    assert governed.ask("POST", CHAT, body, key=KEY).status == 200
+    refused = governed.ask("POST", CHAT, body, key=KEY)
+    assert (refused.status, refused.json()["error"]["code"]) == (429, "daily_quota")
+    assert refused.headers["x-should-retry"] == "false"
+    assert 1 <= int(refused.headers["retry-after"]) <= 120
 
 
 def test_a_key_over_its_rate_is_429_and_told_when_to_come_back(

@@ -30,7 +30,12 @@ WRONG = [
     [f"authorization: Bearer {GATEWAY_KEY[:-1]}"],
     [f"authorization: Bearer {GATEWAY_KEY.upper()}"],
     [f"authorization: Bearer {ENGINE_KEY}"],
-    [f"x-api-key: {GATEWAY_KEY}"],
+    ["x-api-key: wrong"],
+    ["x-api-key:"],
+    [f"x-api-key: Bearer {GATEWAY_KEY}"],
+    [f"x-api-key: {GATEWAY_KEY}", "authorization: Bearer wrong"],
+    [f"x-api-key: {GATEWAY_KEY}", f"authorization: Basic {GATEWAY_KEY}"],
+    [f"x-api-key: {GATEWAY_KEY}", "x-api-key: wrong"],
     [f"authorization: Bearer {GATEWAY_KEY}", "authorization: Bearer wrong"],
     ["authorization: Bearer \xff"],
 ]
@@ -64,6 +69,20 @@ def test_a_missing_or_wrong_key_is_401_everywhere_else_than_on_the_probes(
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 def test_the_right_key_passes_however_the_scheme_is_written(gateway: Gateway, scheme: str) -> None:
     headers = {"authorization": f"{scheme} {GATEWAY_KEY}"}
+    assert gateway.ask("GET", "/v1/models", headers=headers, key=None).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-api-key": GATEWAY_KEY},
+        {"X-API-Key": f" {GATEWAY_KEY} "},
+        {"x-api-key": GATEWAY_KEY, "authorization": f"Bearer {GATEWAY_KEY}"},
+    ],
+)
+def test_the_right_key_passes_as_anthropics_clients_send_it(
+    gateway: Gateway, headers: dict[str, str]
+) -> None:
     assert gateway.ask("GET", "/v1/models", headers=headers, key=None).status == 200
 
 

@@ -22,13 +22,13 @@ from gateway.dialects.table import DIALECTS, voice_of
 from gateway.engine_watch import EngineWatch
 from gateway.errors import INTERNAL, ApiError, unknown_path, wrong_method
 from gateway.exchange import Exchange, Services
-from gateway.keys import FileKeys, KeysFile
-from gateway.ledger import SqliteLedger
+from gateway.keys import LOCAL, WEBUI, FileKeys, KeysFile
+from gateway.ledger import open_ledger
 from gateway.metrics import Metrics
 from gateway.observing import Observed
 from gateway.policy import Policy
 from gateway.queue_route import QUEUE_PATH, queue_routes
-from gateway.quota import MinuteQuota
+from gateway.quota import KeyQuota
 from gateway.readiness import STOPPING, readiness
 from gateway.reloaded import Reloaded
 from gateway.scrape import Scrape
@@ -44,19 +44,25 @@ OWN_PATHS = ("/healthz", "/readyz", "/metrics", QUEUE_PATH)
 def create_app(settings: Settings) -> ASGIApp:
     """Reads every file at once, so that a gateway that can't serve does not start."""
     keys_file = Reloaded(settings.keys_file, KeysFile.model_validate_json, KeysFile())
-    keys = FileKeys(read_key(settings.api_key_file), keys_file)
+    own_keys = [(LOCAL, read_key(settings.api_key_file))]
+    if settings.webui_key_file is not None:
+        own_keys.append((WEBUI, read_key(settings.webui_key_file)))
+    keys = FileKeys(own_keys, keys_file)
     policy = Reloaded(settings.policy_file, Policy.model_validate_json, Policy())
     metrics = Metrics()
     line = Line(FairCore(policy.current().queue), time.monotonic)
     metrics.watch_line(line.snapshot)
+    ledger = open_ledger(settings.ledger_file)
+    unwritten = "Entries of the books that the disk has not taken yet."
+    metrics.gauge("gateway_ledger_unwritten_entries", unwritten, ledger.unwritten)
     engine = Engine(str(settings.upstream_url), read_key(settings.upstream_key_file))
     services = Services(
         engine=engine,
         policy=policy,
         room=WaitingRoom(line, metrics),
         accounts=Accounts(
-            MinuteQuota(time.monotonic),
-            SqliteLedger(settings.ledger_file),
+            KeyQuota(ledger, now_s=time.monotonic, wall_s=time.time),
+            ledger,
             metrics,
             Aftermath(engine),
         ),

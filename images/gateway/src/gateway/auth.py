@@ -1,8 +1,10 @@
 """Who may pass: a key, checked before a byte of the body is read, becomes the caller in scope."""
 
+from collections.abc import Iterator
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.asgi import header, send_refusal
+from gateway.asgi import send_refusal
 from gateway.dialects.table import voice_of
 from gateway.errors import NO_KEY, Refused
 from gateway.keys import KeyRing
@@ -28,8 +30,21 @@ class Authenticated:
 
 
 def _offered(scope: Scope) -> bytes:
-    """The key that the request carries."""
-    scheme, _, key = (header(scope, b"authorization") or b"").partition(b" ")
-    if scheme.lower() != b"bearer":
+    """The key that the request carries, as OpenAI's, Anthropic's and Ollama's clients send it.
+
+    Whoever sends two that differ may have been told by somebody else what to send.
+    """
+    keys = {key for name, value in scope["headers"] for key in _key_in(name, value)}
+    if len(keys) != 1:
         raise Refused(NO_KEY)
-    return key.strip(b" ")
+    return keys.pop()
+
+
+def _key_in(name: bytes, value: bytes) -> Iterator[bytes]:
+    if name == b"x-api-key":
+        yield value.strip(b" ")
+    elif name == b"authorization":
+        scheme, _, key = value.partition(b" ")
+        if scheme.lower() != b"bearer":
+            raise Refused(NO_KEY)
+        yield key.strip(b" ")

@@ -6,7 +6,7 @@ takes its request along in every phase.
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from starlette.types import Receive, Scope, Send
@@ -52,6 +52,7 @@ from gateway.waiting import WaitingRoom
 _log = logging.getLogger(__name__)
 
 _REQUEST_HEADERS = (b"content-type", b"accept")
+_BACKGROUND = b"x-background-task"
 _JSON: Headers = [(b"content-type", b"application/json")]
 
 
@@ -89,7 +90,7 @@ class Exchange:
                 limit_bytes=self._services.max_body_bytes,
                 within_s=self._services.body_timeout_s,
             )
-            asked = await understood(self._dialect, body, policy)
+            asked = _ranked(scope, await understood(self._dialect, body, policy))
         except ClientLeftError:
             self._metrics.cancelled.labels("uploading").inc()
             return
@@ -217,6 +218,11 @@ def _blame(error: EngineError, policy: Policy) -> ApiError:
             return ENGINE_REFUSED_GATEWAY
         case _:
             return ENGINE_CUT_OFF
+
+
+def _ranked(scope: Scope, asked: EngineRequest) -> EngineRequest:
+    """Any client may say that nobody waits for this one: it only lowers itself."""
+    return replace(asked, background=True) if header(scope, _BACKGROUND) else asked
 
 
 def _named(scope: Scope) -> dict[str, str]:

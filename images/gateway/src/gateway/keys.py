@@ -3,11 +3,12 @@
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from gateway.caller import Caller, KeyClass, Limits
 from gateway.errors import KEY_EXPIRED, NO_KEY, Refused
@@ -15,6 +16,8 @@ from gateway.reloaded import Reloaded
 
 LOCAL = Caller(key_id="local", name="local")
 """Whoever holds the stack's one generated key."""
+WEBUI = Caller(key_id="webui", name="the chat page")
+"""All who chat on the stack's own page: it has one key for them together."""
 
 
 class KeyRing(Protocol):
@@ -52,6 +55,19 @@ class KeysFile(BaseModel):
     version: Literal[1] = 1
     keys: tuple[KeyRecord, ...] = ()
 
+    @field_validator("keys")
+    @classmethod
+    def _each_key_is_one(cls, keys: tuple[KeyRecord, ...]) -> tuple[KeyRecord, ...]:
+        """Books, limits and places in the line go by the id: two keys must not share one."""
+        taken = _repeated([LOCAL.key_id, WEBUI.key_id, *(key.id for key in keys)])
+        if taken:
+            message = f"the id {taken[0]!r} is there twice, or one of the stack's own"
+            raise ValueError(message)
+        if _repeated([key.sha256 for key in keys]):
+            message = "one key is there under two ids"
+            raise ValueError(message)
+        return keys
+
 
 @dataclass(frozen=True, slots=True)
 class _Known:
@@ -61,13 +77,19 @@ class _Known:
 
 
 class FileKeys:
-    """The local key, and those of keys.json as the file stands at the moment of asking."""
+    """The stack's own keys, and those of keys.json as the file stands at the moment of asking."""
 
     def __init__(
-        self, local: SecretStr, file: Reloaded[KeysFile], now_s: Callable[[], float] = time.time
+        self,
+        own: Iterable[tuple[Caller, SecretStr]],
+        file: Reloaded[KeysFile],
+        now_s: Callable[[], float] = time.time,
     ) -> None:
-        self._local = _Known(_digest(local.get_secret_value().encode("ascii")), LOCAL, None)
-        self._known: tuple[_Known, ...] = (self._local,)
+        self._own = tuple(
+            _Known(_digest(key.get_secret_value().encode("ascii")), caller, None)
+            for caller, key in own
+        )
+        self._known = self._own
         self._now_s = now_s
         self._file = file
         file.follow(self._take)
@@ -87,7 +109,7 @@ class FileKeys:
         return found.caller
 
     def _take(self, file: KeysFile) -> None:
-        self._known = (self._local, *(_known(record) for record in file.keys))
+        self._known = (*self._own, *(_known(record) for record in file.keys))
 
 
 def _known(record: KeyRecord) -> _Known:
@@ -102,3 +124,7 @@ def _known(record: KeyRecord) -> _Known:
 
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, times in Counter(names).items() if times > 1]

@@ -31,6 +31,7 @@ class Settings(BaseSettings):
     policy_file: Path | None = None
     control_socket: Path | None = None
     ledger_file: Path | None = None
+    webui_key_file: Path | None = None
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
 
 
