@@ -60,6 +60,26 @@ class Client:
             assert part, f"closed before {expected!r}: {self.received!r}"
             self.received += part
 
+    def read_to_end_of_stream(self) -> bytes:
+        """What a chunked answer carried."""
+        head, _, rest = self._read_to(b"\r\n0\r\n\r\n").partition(b"\r\n\r\n")
+        assert b"transfer-encoding: chunked" in head
+        body = bytearray()
+        at = 0
+        while size := int(rest[at : (line := rest.index(b"\r\n", at))], 16):
+            body += rest[line + 2 : line + 2 + size]
+            at = line + 2 + size + 2
+        return bytes(body)
+
+    def _read_to(self, end: bytes) -> bytes:
+        received = bytearray(self.received)
+        while not received.endswith(end):
+            part = self._socket.recv(2**20)
+            assert part, f"closed before {end!r}"
+            received += part
+        self.received = bytes(received)
+        return self.received
+
     def read_to_close(self) -> bytes:
         while part := self._socket.recv(65536):
             self.received += part
@@ -199,3 +219,10 @@ def running_gateway(env: Mapping[str, str]) -> Iterator[Gateway]:
         reader.join()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def policy_file(tmp_path: Path, **parts: Mapping[str, object]) -> str:
+    """Where a policy was written that says no more than `parts`."""
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps({"version": 1, **parts}))
+    return str(path)
