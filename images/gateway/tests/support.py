@@ -6,6 +6,7 @@ import os
 import queue
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -84,6 +85,12 @@ class Client:
         while part := self._socket.recv(65536):
             self.received += part
         return self.received
+
+    def die(self, reset: bool) -> None:
+        """As a process does: its kernel says goodbye, or that nobody is there."""
+        if reset:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
 
     def leave(self) -> None:
         self._socket.close()

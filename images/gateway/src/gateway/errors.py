@@ -244,6 +244,14 @@ BAD_REQUEST = ApiError(
 )
 
 
+UPGRADE_WITH_BODY = ApiError(
+    status=400,
+    code="upgrade_unsupported",
+    message="There is HTTP/1.1 only: set the client to it, so that it asks for no upgrade.",
+    kind=CALLER,
+)
+
+
 def header_too_large(limit_bytes: int) -> ApiError:
     return ApiError(
         status=431,
