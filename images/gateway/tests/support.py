@@ -107,6 +107,16 @@ class Gateway:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def metrics_port(self) -> int:
+        says = (json.loads(line)["says"] for line in self.log if "metrics on port" in line)
+        return int(next(says).split()[-1])
+
+    def scrape(self, path: str = "/metrics") -> Answer:
+        return Gateway(self.process, self.metrics_port, self.log, self.reader).ask(
+            "GET", path, key=None
+        )
+
     def ask(
         self,
         method: str,
@@ -138,7 +148,7 @@ class Gateway:
         """A sample of /metrics; 0 where there is none yet."""
         wanted = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
         prefix = f"{name}{{{wanted}}} " if wanted else f"{name} "
-        for line in self.ask("GET", "/metrics").body.decode().splitlines():
+        for line in self.scrape().body.decode().splitlines():
             if line.startswith(prefix):
                 return float(line.removeprefix(prefix))
         return 0.0
@@ -190,6 +200,7 @@ def environment(tmp_path: Path, upstream_url: str, **more: str) -> dict[str, str
         **{name: str(tmp_path / name) for name in keys},
         "LISTEN_HOST": "127.0.0.1",
         "LISTEN_PORT": "0",
+        "METRICS_PORT": "0",
         **more,
     }
 

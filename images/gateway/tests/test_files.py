@@ -47,7 +47,6 @@ def governed(folder: Path, engine: RunningEngine, tmp_path: Path) -> Iterator[Ga
         POLICY_FILE=str(folder / "policy.json"),
         CONTROL_SOCKET=str(folder / "control.sock"),
         LEDGER_FILE=str(folder / "ledger.sqlite"),
-        METRICS_PORT="0",
     )
     with running_gateway(env) as running:
         yield running
@@ -221,8 +220,28 @@ def test_what_was_used_is_in_the_books(folder: Path, governed: Gateway) -> None:
 
 
 def test_metrics_have_a_port_of_their_own(governed: Gateway) -> None:
-    said = next(line for line in governed.log if "metrics on port" in line)
-    port = int(json.loads(said)["says"].split()[-1])
-    own = Gateway(governed.process, port, governed.log, governed.reader)
-    assert b"gateway_capacity 64.0" in own.ask("GET", "/metrics", key=None).body
-    assert own.ask("GET", "/v1/models").status == 404
+    assert b"gateway_capacity 64.0" in governed.scrape().body
+    assert b'gateway_line_state{state="open"} 1.0' in governed.scrape().body
+    for path in ("/v1/models", "/", "/metrics/", "/metrics/engine"):
+        assert governed.scrape(path).status == 404
+    assert governed.ask("GET", "/metrics").status == 404
+
+
+def test_the_engines_metrics_are_passed_on_as_they_are(
+    folder: Path, governed: Gateway, engine: RunningEngine
+) -> None:
+    _write(folder / "policy.json", {"capabilities": {"metrics_path": "/v1/models"}})
+    found = governed.scrape("/metrics/engine")
+    assert (found.status, found.headers["content-type"]) == (200, "application/json")
+    assert found.body == governed.ask("GET", "/v1/models").body
+    _write(folder / "policy.json", {"capabilities": {"metrics_path": "/nowhere"}})
+    assert governed.scrape("/metrics/engine").status == 502
+
+
+def test_what_is_used_is_counted_by_key_and_model(folder: Path, governed: Gateway) -> None:
+    _write(folder / "keys.json", {"keys": [_key()]})
+    assert governed.ask("POST", CHAT, chat_body(ticks=3, tick_s=0.0), key=KEY).status == 200
+    of_key = {"key_id": "k1", "model": "default"}
+    counted = "gateway_tokens_total"
+    assert eventually(lambda: governed.metric(counted, kind="completion", **of_key) == 3)
+    assert governed.metric(counted, kind="wasted", **of_key) == 0

@@ -31,14 +31,14 @@ from gateway.queue_route import QUEUE_PATH, queue_routes
 from gateway.quota import KeyQuota
 from gateway.readiness import STOPPING, readiness
 from gateway.reloaded import Reloaded
-from gateway.scrape import Scrape
+from gateway.scrape import ENGINE_PATH, OWN_PATH, Page, Scrape, engine_page
 from gateway.settings import Settings, read_key
 from gateway.upstream import Engine
 from gateway.waiting import WaitingRoom
 
 _log = logging.getLogger(__name__)
 
-OWN_PATHS = ("/healthz", "/readyz", "/metrics", QUEUE_PATH)
+OWN_PATHS = ("/healthz", "/readyz", QUEUE_PATH)
 
 
 def create_app(settings: Settings) -> ASGIApp:
@@ -110,23 +110,22 @@ def _api(settings: Settings, services: Services, control: Control) -> FastAPI:
         status = 200 if found.ready else 503
         return Response(found.body(), status, media_type="application/json")
 
-    @api.get("/metrics")
-    async def scrape() -> Response:
-        metrics = services.metrics
-        return Response(metrics.render(), headers={"content-type": metrics.content_type})
-
     return api
 
 
 def _lifespan(
     settings: Settings, services: Services, control: Control
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Line]]]:
-    async def rendered() -> bytes:
-        return services.metrics.render()
+    async def own_page() -> Page:
+        metrics = services.metrics
+        return Page(HTTPStatus.OK, metrics.content_type, metrics.render())
+
+    async def relayed_page() -> Page:
+        return await engine_page(services.engine, services.policy.current())
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[Mapping[str, Line]]:
-        scrape = Scrape(rendered, services.metrics.content_type)
+        scrape = Scrape({OWN_PATH: own_page, ENGINE_PATH: relayed_page})
         await services.engine.open()
         # Not before: new limits may let requests go, which needs the running loop.
         services.policy.follow(lambda policy: services.room.line.set_limits(policy.queue))
