@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -77,6 +77,10 @@ def _holding(tmp_path: Path, killable: Killable, **queue: object) -> dict[str, s
     return environment(tmp_path, killable.seen.url, POLICY_FILE=policy)
 
 
+def _queue_of(gateway: Gateway, number: int) -> Callable[[], bool]:
+    return lambda: gateway.metric("gateway_requests_queued") == number
+
+
 class Asking:
     """A request in a thread."""
 
@@ -108,15 +112,13 @@ def test_a_killed_engine_ends_a_stream_with_an_error_and_the_line_waits_for_it_i
             waiting = []
             for number, request_id in enumerate(ids, start=1):
                 waiting.append(Asking(gateway, request_id))
-                assert eventually(
-                    lambda number=number: gateway.metric("gateway_requests_queued") == number
-                )
+                assert eventually(_queue_of(gateway, number))
 
             killable.kill()
             streaming.read_until(b'"code":"engine_cut_off"')
         assert b"[DONE]" not in streaming.received
         # The first of them may have been sent to the dead engine: all three wait, or wait again.
-        assert eventually(lambda: gateway.metric("gateway_requests_queued") == 3)
+        assert eventually(_queue_of(gateway, 3))
 
         killable.start()
         assert [asking.ended().status for asking in waiting] == [200, 200, 200]

@@ -146,6 +146,7 @@ def test_five_hundred_clients_that_die_at_random_leave_nothing_behind(
     with running_gateway(environment(tmp_path, engine.url, POLICY_FILE=policy)) as gateway:
         gateway.ask("GET", "/v1/models")
         files_before = gateway.metric("process_open_fds")
+        tasks_before = gateway.metric("gateway_tasks")
         alive: list[Client] = []
         for request_id in ids:
             body = chat_body(
@@ -172,11 +173,12 @@ def test_five_hundred_clients_that_die_at_random_leave_nothing_behind(
         phases = ("uploading", "queued", "waiting", "streaming")
         assert all(gateway.metric(CANCELLED, phase=phase) > 10 for phase in phases)
         assert eventually(lambda: gateway.metric("process_open_fds") <= files_before)
+        assert eventually(lambda: gateway.metric("gateway_tasks") <= tasks_before)
         # A permit that was lost would be missed now: so many at once, and each is answered.
         together = Barrier(CAPACITY)
         assert _answered_together(gateway, together) == [200] * CAPACITY
         assert "Traceback" not in "".join(gateway.log)
-        assert gateway.stop() == 0  # at once: no task is waited for
+        assert gateway.stop() == 0
     died = [seen for seen in engine.seen() if seen["request_id"] in ids]
     assert len(died) > DEATHS / 10
     assert all(seen["ended"] for seen in died)

@@ -13,7 +13,9 @@ from images.gateway.tests.support import (
     LONG_TICK_S,
     chat_body,
     environment,
+    eventually,
     new_id,
+    policy_file,
     running_gateway,
 )
 from paced_engine.running import RunningEngine
@@ -29,6 +31,41 @@ def test_sigterm_lets_an_answer_finish_and_exits_0(engine: RunningEngine, tmp_pa
             assert client.read_to_close().endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         assert gateway.exit_code() == 0
     assert engine.wait(request_id, until="ended")["ran_to_end"]
+
+
+def test_while_it_drains_new_requests_are_told_to_come_again_and_those_in_line_are_served(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    policy = policy_file(tmp_path, queue={"capacity": 1})
+    with running_gateway(environment(tmp_path, engine.url, POLICY_FILE=policy)) as gateway:
+        running = gateway.chat(chat_body(ticks=8, tick_s=0.3), new_id())
+        running.read_until(b"tick 0")
+        queued = gateway.chat(chat_body(ticks=2, tick_s=0.3), new_id())
+        assert eventually(lambda: gateway.metric("gateway_requests_queued") == 1)
+
+        gateway.process.terminate()
+        assert eventually(lambda: gateway.ask("GET", "/readyz").status == 503)
+        ready = gateway.ask("GET", "/readyz")
+        refused = gateway.ask("POST", "/v1/chat/completions", chat_body())
+        assert gateway.ask("GET", "/healthz").status == 200
+
+        with running, queued:
+            for client in (running, queued):
+                assert client.read_to_close().endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert gateway.exit_code() == 0
+    assert ready.json() == {"ready": False, "reason": "the gateway is shutting down"}
+    assert (refused.status, refused.json()["error"]["code"]) == (503, "shutting_down")
+    assert 1 <= int(refused.headers["retry-after"]) <= 120
+
+
+def test_sigterm_twice_does_not_wait(engine: RunningEngine, tmp_path: Path) -> None:
+    with running_gateway(environment(tmp_path, engine.url, DRAIN_S="1000")) as gateway:
+        client = gateway.chat(chat_body(tick_s=LONG_TICK_S), new_id())
+        client.read_until(b"tick 0")
+        gateway.process.terminate()
+        assert eventually(lambda: gateway.ask("GET", "/readyz").status == 503)
+        gateway.stop()
+        client.leave()
 
 
 @pytest.mark.parametrize("prefill_s", [0.0, LONG_TICK_S])

@@ -41,19 +41,26 @@ def _error(answer: Answer) -> Mapping[str, str]:
     return error
 
 
-@pytest.mark.parametrize("stream", [True, False])
 def test_an_engine_without_a_first_token_in_time_is_504_and_stopped(
-    engine: RunningEngine, tmp_path: Path, *, stream: bool
+    engine: RunningEngine, tmp_path: Path
 ) -> None:
     request_id = new_id()
     with _limited(tmp_path, engine.url, first_token_base_s=LIMIT_S) as gateway:
-        body = chat_body(stream=stream, prefill_s=LONG_TICK_S)
+        body = chat_body(prefill_s=LONG_TICK_S)
         answer = gateway.ask("POST", CHAT, body, {"x-request-id": request_id})
         assert gateway.metric(ERRORS, code="first_token_timeout") == 1
         assert eventually(lambda: gateway.metric("gateway_requests_running") == 0)
     assert (answer.status, _error(answer)["code"]) == (504, "first_token_timeout")
     assert _error(answer)["message"] == "The engine gave no token within 0.4 s."
     assert not engine.wait(request_id, until="ended")["ran_to_end"]
+
+
+def test_an_answer_without_stream_is_not_late_for_having_no_first_token(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    with _limited(tmp_path, engine.url, first_token_base_s=LIMIT_S, idle_s=LIMIT_S) as gateway:
+        body = chat_body(stream=False, tick_s=LIMIT_S, ticks=3)
+        assert gateway.ask("POST", CHAT, body).status == 200
 
 
 @pytest.mark.parametrize(("stream", "status"), [(True, 200), (False, 504)])

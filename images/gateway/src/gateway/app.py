@@ -1,5 +1,6 @@
 """Which paths exist, and the layers a request goes through. What is not named here is refused."""
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -55,6 +56,8 @@ def create_app(settings: Settings) -> ASGIApp:
     ledger = open_ledger(settings.ledger_file)
     unwritten = "Entries of the books that the disk has not taken yet."
     metrics.gauge("gateway_ledger_unwritten_entries", unwritten, ledger.unwritten)
+    tasks_text = "Tasks of the event loop: as many when idle as after the start, or some leak."
+    metrics.gauge("gateway_tasks", tasks_text, lambda: len(asyncio.all_tasks()))
     engine = Engine(str(settings.upstream_url), read_key(settings.upstream_key_file))
     services = Services(
         engine=engine,

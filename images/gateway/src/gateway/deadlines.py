@@ -23,9 +23,10 @@ class Patience(Alarm):
     been silent. A client that does not read is no silence of the engine.
     """
 
-    def __init__(self, limits: Timeouts, prompt_tokens: int) -> None:
+    def __init__(self, limits: Timeouts, prompt_tokens: int, *, stream: bool) -> None:
         super().__init__()
-        self._first_s = limits.first_token_base_s
+        # The first byte of an answer without stream comes after its last token.
+        self._first_s = limits.first_token_base_s if stream else None
         if self._first_s is not None:
             self._first_s += limits.first_token_per_prompt_token_s * prompt_tokens
         self._idle_s = limits.idle_s

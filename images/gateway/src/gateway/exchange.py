@@ -191,7 +191,8 @@ class Exchange:
         prompts = (each.asked.prompt_tokens_estimate for each in prefilling if each.is_silent)
         relay.ask_begins()
         try:
-            with Patience(relay.policy.timeouts, sum(prompts)) as patience:
+            limits = relay.policy.timeouts
+            with Patience(limits, sum(prompts), stream=relay.asked.stream) as patience:
                 async with self._services.engine.ask(
                     relay.asked.method,
                     relay.asked.path,

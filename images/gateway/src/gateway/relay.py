@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
+from prometheus_client import Histogram
 
 from gateway.deadlines import Patience
 from gateway.dialects.dialect import Dialect
@@ -90,7 +91,7 @@ class Relay:
             self.first_token_s = time.monotonic() - self._asked_s
             metrics.first_byte_s.labels(self.dialect.path).observe(self.first_token_s)
         if answer.is_stream:
-            await self._stream(answer, patience, headers, part)
+            await self._stream(answer, patience, headers, part, metrics.inter_token_s)
         else:
             patience.listens()
             await self._whole(answer, headers, part + await answer.read_all())
@@ -106,17 +107,25 @@ class Relay:
         await self.reply.send_whole(answer.status, headers, said)
 
     async def _stream(
-        self, answer: Answer, patience: Patience, headers: Headers, part: bytes
+        self,
+        answer: Answer,
+        patience: Patience,
+        headers: Headers,
+        part: bytes,
+        inter_token_s: Histogram,
     ) -> None:
         if not self.reply.started and (refused := _refused_in_stream(part)) is not None:
             raise Refused(refused)
         chain = Chain(self.dialect.filters(self.asked, self.policy))
         while part:
             self._meter.feed(part)
+            heard_s = time.monotonic()
             await self._send(answer, headers, chain.feed(part))
             patience.listens()
             part = await answer.read_some()
             patience.heard()
+            if part:
+                inter_token_s.observe(time.monotonic() - heard_s)
         self.engine_ended = True
         await self._send(answer, headers, chain.end())
         if not self._meter.done:
