@@ -124,7 +124,6 @@ def test_the_key_is_asked_for_before_the_body(gateway: Gateway, engine: RunningE
         "/metrics/engine",
         "/docs",
         "/redoc",
-        "/openapi.json",
         "/v1%2Fmodels/x",
     ],
 )

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 
+import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
@@ -19,6 +20,7 @@ from gateway.admission.tickets import Drain
 from gateway.aftermath import Aftermath
 from gateway.auth import Authenticated
 from gateway.control import Control
+from gateway.counting import prepare_counter
 from gateway.dialects.table import DIALECTS, voice_of
 from gateway.engine_watch import EngineWatch
 from gateway.errors import INTERNAL, ApiError, unknown_path, wrong_method
@@ -27,6 +29,7 @@ from gateway.keys import LOCAL, WEBUI, FileKeys, KeysFile
 from gateway.ledger import open_ledger
 from gateway.metrics import Metrics
 from gateway.observing import Observed
+from gateway.openapi import OPENAPI_PATH, document
 from gateway.policy import Policy
 from gateway.queue_route import QUEUE_PATH, queue_routes
 from gateway.quota import KeyQuota
@@ -39,7 +42,7 @@ from gateway.waiting import WaitingRoom
 
 _log = logging.getLogger(__name__)
 
-OWN_PATHS = ("/healthz", "/readyz", QUEUE_PATH)
+OWN_PATHS = ("/healthz", "/readyz", QUEUE_PATH, OPENAPI_PATH)
 
 
 def create_app(settings: Settings) -> ASGIApp:
@@ -113,6 +116,10 @@ def _api(settings: Settings, services: Services, control: Control) -> FastAPI:
         status = 200 if found.ready else 503
         return Response(found.body(), status, media_type="application/json")
 
+    @api.get(OPENAPI_PATH)
+    async def openapi() -> Response:
+        return Response(orjson.dumps(document(api.routes)), media_type="application/json")
+
     return api
 
 
@@ -132,6 +139,7 @@ def _lifespan(
         await services.engine.open()
         # Not before: new limits may let requests go, which needs the running loop.
         services.policy.follow(lambda policy: services.room.line.set_limits(policy.queue))
+        services.policy.follow(prepare_counter)
         if settings.control_socket is not None:
             await control.open(settings.control_socket)
         if settings.metrics_port is not None:

@@ -1,5 +1,6 @@
 """Counts tokens as the model does, with its own tokenizer.json and the chat template beside it."""
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -83,6 +84,11 @@ def counter_of(policy: Policy) -> Counter | None:
         written_ns = 0
     with _loading:
         return _loaded(file, written_ns)
+
+
+def prepare_counter(policy: Policy) -> None:
+    """A big tokenizer takes a second to read, which no request should have to wait for."""
+    asyncio.get_running_loop().run_in_executor(None, counter_of, policy)
 
 
 _loading = Lock()
