@@ -104,6 +104,12 @@ def test_keys_that_could_not_be_told_apart_are_not_taken(
     assert governed.ask("GET", "/v1/models", key=KEY).status == 401
 
 
+def test_two_good_keys_at_once_are_none(governed: Gateway) -> None:
+    headers = {"x-api-key": WEBUI_KEY}
+    assert governed.ask("GET", "/v1/models", headers=headers, key=None).status == 200
+    assert governed.ask("GET", "/v1/models", headers=headers).status == 401
+
+
 def test_the_chat_page_has_a_key_and_books_of_its_own(folder: Path, governed: Gateway) -> None:
     body = chat_body(ticks=3, tick_s=0.0)
     assert governed.ask("POST", CHAT, body, key=WEBUI_KEY).status == 200
