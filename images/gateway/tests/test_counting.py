@@ -50,6 +50,8 @@ def test_a_prompt_that_ends_in_think_opens_the_answers_thinking(tmp_path: Path) 
     counter = Counter(tmp_path / "tokenizer.json")
     assert counter.opens_thinking({**NAME, "chat_template_kwargs": {"t": True}})
     assert not counter.opens_thinking(NAME)
+    said = {"messages": [{"role": "user", "content": "<think>"}]}
+    assert not counter.opens_thinking(said)
 
 
 def test_a_file_that_is_no_tokenizer_counts_nothing(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def _message(answer: Answer, path: str) -> str:
         ({"tools": [{"name": "t", "type": "function", "input_schema": {}}] }, 400,
          "This model's engine does not support 'tools'."),
         ({"model": "gpt-4"}, 404, "There is no model 'gpt-4' here; there is 'chat'."),
-        ({"messages": "x"}, 400, "'messages' must be a list of objects, each with a role"),
+        ({"messages": "x"}, 400, "'messages' must be a list of "),
         ({"messages": [{"role": "user", "content": "word " * 5000}]}, 400,
          f"This model's context is {CONTEXT_TOKENS} tokens; the prompt has "),
         ({"messages": [{"role": "user", "content": 'paced: {"status": 400, "raw_b64": '

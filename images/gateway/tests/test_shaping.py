@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.dialects.openai import CHAT
 from gateway.engine_request import EngineRequest
 from images.gateway.tests.shaping_support import chat, policy, refusal_of, shape
 
@@ -35,6 +36,7 @@ def test_another_model_than_the_alias_is_not_found() -> None:
         ({}, {"max_tokens": 50}, 50),
         ({"max_tokens": None}, {"max_tokens": 50}, 50),
         ({"max_tokens": 7}, {"max_tokens": 7}, 7),
+        ({"max_tokens": 7.0}, {"max_tokens": 7}, 7),
         ({"max_tokens": 51}, {"max_tokens": 50}, 50),
         ({"max_completion_tokens": 99}, {"max_completion_tokens": 50}, 50),
         ({"max_tokens": 9, "max_completion_tokens": 99},
@@ -148,6 +150,8 @@ def test_a_later_turn_begins_with_the_digests_of_the_earlier_one() -> None:
     answer = {"content": "是", "role": "assistant"}
     second = shape(chat(messages=[*HELLO, answer, HELLO[0]]), policy()).prefix
     assert (len(first), len(second)) == (1, 3)
+    swapped = [{"content": "北京 🐼", "role": "user"}]
+    assert shape(chat(messages=swapped), policy()).prefix == first
     assert second[:1] == first
     assert shape(chat(messages=HELLO, tools=[{"type": "function"}]), policy()).prefix != first
     assert shape(chat(messages=[*HELLO, HELLO[0]]), policy()).prefix[1] not in second
@@ -170,3 +174,22 @@ def test_a_picture_is_no_prompt_of_many_tokens() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:" + "A" * 400_000}}
     asked = orjson.loads(chat(messages=[{"role": "user", "content": [picture]}]))
     assert shape(orjson.dumps(asked), policy()).prompt_tokens_estimate < 100
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (b'{"object":"error","message":"too long","code":400}', "too long"),
+        (b'{"detail":"Not Found"}', "Not Found"),
+        (b'{"error":"busy"}', "busy"),
+        (b"<html>", "The engine refused this request with 400."),
+    ],
+)
+def test_an_engines_refusal_takes_openais_shape(said: bytes, message: str) -> None:
+    told = json.loads(CHAT.whole(shape(chat(), policy()), 400, said, policy()))["error"]
+    assert (told["message"], told["type"]) == (message, "invalid_request_error")
+
+
+def test_a_refusal_in_openais_shape_passes_as_it_is() -> None:
+    said = b'{ "error" : {"message":"x","code":400} }'
+    assert CHAT.whole(shape(chat(), policy()), 400, said, policy()) == said

@@ -128,3 +128,20 @@ def test_a_whole_message_says_the_same() -> None:
 def test_an_engine_that_split_already_is_left_alone() -> None:
     message = {"content": "<think>quoted</think>", "reasoning_content": "own"}
     assert split_whole(message, opened=False) is message
+
+
+def test_an_end_that_comes_with_the_last_thought_comes_once() -> None:
+    split = ThinkSplit(opened=True, answers=1)
+    deltas = _deltas(split.feed(_event({"content": "a</think>b"}, "stop")))
+    assert deltas == [({"reasoning_content": "a"}, None), ({"content": "b"}, "stop")]
+
+
+def test_usage_that_comes_with_every_piece_is_kept_where_the_piece_is_held_back() -> None:
+    split = ThinkSplit(opened=True, answers=1)
+    out = split.feed(_event({"content": "</thi"}, usage={"prompt_tokens": 3}))
+    assert json.loads(out.removeprefix(b"data: "))["usage"] == {"prompt_tokens": 3}
+
+
+def test_an_error_event_passes() -> None:
+    error = b'data: {"error":{"message":"boom"}}\n\n'
+    assert ThinkSplit(opened=True, answers=10**15).feed(error) == error

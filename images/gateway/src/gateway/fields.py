@@ -26,12 +26,31 @@ def _is(*types: type) -> Callable[[Any], bool]:
 def whole_number(at_least: int | None = None) -> Kind:
     bound = "" if at_least is None else f" of at least {at_least}"
     schema = {"type": "integer"} if at_least is None else {"type": "integer", "minimum": at_least}
-    is_whole = _is(int)
     return Kind(
         f"a whole number{bound}",
         schema,
-        lambda value: is_whole(value) and (at_least is None or value >= at_least),
+        lambda value: _is_whole(value) and (at_least is None or value >= at_least),
     )
+
+
+def _is_whole(value: Any) -> bool:
+    """JSON knows one kind of number: 5.0 is whole."""
+    return (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and value.is_integer()
+    )
+
+
+def just(*words: str) -> Kind:
+    says = " or ".join(f"'{word}'" for word in words)
+    return Kind(
+        says, {"enum": list(words)}, lambda value: isinstance(value, str) and value in words
+    )
+
+
+def record(required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None) -> Kind:
+    """An object; what is not named passes, and null is what it was not given."""
+    fields = Fields({**required, **(optional or {})}, tuple(required))
+    return Kind(f"an object with {', '.join(required)}", fields.schema(), fields.hold)
 
 
 def list_of(kind: Kind, plural: str) -> Kind:
@@ -72,8 +91,12 @@ MESSAGES = list_of(
 class Fields:
     kinds: Mapping[str, Kind]
     required: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
+    """At least one of these; the first is named where none is there."""
 
     def check(self, parsed: Mapping[str, Any]) -> None:
+        if self.one_of and all(parsed.get(name) is None for name in self.one_of):
+            raise Refused(missing(self.one_of[0]))
         for name in self.required:
             if parsed.get(name) is None:
                 raise Refused(missing(name))
@@ -82,12 +105,28 @@ class Fields:
             if value is not None and not kind.holds(value):
                 raise Refused(invalid_value(name, kind.says, value))
 
+    def hold(self, value: Any) -> bool:
+        return isinstance(value, dict) and all(
+            kind.holds(value[name]) if value.get(name) is not None else name not in self.required
+            for name, kind in self.kinds.items()
+        )
+
     def schema(self) -> dict[str, Any]:
         properties = {
             name: kind.schema if name in self.required else _or_null(kind.schema)
             for name, kind in self.kinds.items()
         }
-        return {"type": "object", "properties": properties, "required": list(self.required)}
+        schema: dict[str, Any] = {
+            "type": "object",
+            "properties": properties,
+            "required": list(self.required),
+        }
+        if self.one_of:
+            schema["anyOf"] = [
+                {"properties": {name: self.kinds[name].schema}, "required": [name]}
+                for name in self.one_of
+            ]
+        return schema
 
 
 def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Length:
 def length_of(asked: EngineRequest, parsed: Mapping[str, Any], policy: Policy) -> Length:
     """`parsed`: the request as the engine will get it, but for what this decides."""
     most = policy.model.max_tokens
-    named = {name: parsed[name] for name in CAPS if parsed.get(name) is not None}
+    named = {name: int(parsed[name]) for name in CAPS if parsed.get(name) is not None}
     if most is not None:
         named = {name: min(value, most) for name, value in named.items()}
     wanted = min(named.values()) if named else None

@@ -6,7 +6,8 @@ from typing import Any
 
 from starlette.routing import BaseRoute, Route
 
-from gateway.dialects.anthropic import COUNT_FIELDS, COUNT_PATH, MESSAGES_FIELDS, MESSAGES_PATH
+from gateway.dialects.anthropic import COUNT_PATH, MESSAGES_PATH
+from gateway.dialects.anthropic_fields import COUNT_FIELDS, MESSAGES_FIELDS
 from gateway.dialects.ollama import (
     GENERATE_FIELDS,
     GENERATE_PATH,
@@ -63,7 +64,7 @@ def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
 def _operation(path: str) -> dict[str, Any]:
     contents = {"application/json": {"schema": {"type": "object"}}}
     if path in _STREAMED:
-        contents[_STREAMED[path]] = {"schema": {"type": "string"}}
+        contents[_STREAMED[path]] = {"schema": {}}
     refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     operation: dict[str, Any] = {
         "responses": {

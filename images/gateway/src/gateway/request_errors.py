@@ -59,14 +59,3 @@ def context_length_exceeded(param: str, *, context: int, prompt: int, granted: i
         kind=CALLER,
         param=param,
     )
-
-
-def malformed(param: str) -> ApiError:
-    """Deeper than its kind; what was sent is not repeated, since it may be long and private."""
-    return ApiError(
-        status=400,
-        code="invalid_value",
-        message=f"'{param}' is not of the form that this API asks for.",
-        kind=CALLER,
-        param=param,
-    )

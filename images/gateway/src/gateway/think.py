@@ -73,10 +73,12 @@ class ThinkSplit:
     """A filter of an OpenAI stream. Events pass as they are once every answer is past its thinking."""
 
     def __init__(self, *, opened: bool, answers: int) -> None:
-        self._splitters = [Splitter(opened=opened) for _ in range(answers)]
+        self._opened = opened
+        self._answers = answers
+        self._splitters: dict[int, Splitter] = {}
 
     def feed(self, event: bytes) -> bytes:
-        if not event.startswith(b"data:") or all(each.is_over for each in self._splitters):
+        if self._is_over() or not event.startswith(b"data:"):
             return event
         try:
             chunk = orjson.loads(event[5:])
@@ -94,12 +96,17 @@ class ThinkSplit:
     def end(self) -> bytes:
         return b""
 
+    def _is_over(self) -> bool:
+        splitters = self._splitters.values()
+        return len(splitters) == self._answers and all(each.is_over for each in splitters)
+
     def _split(
         self, choice: Mapping[str, Any]
     ) -> tuple[dict[str, Any] | None, Mapping[str, Any] | None]:
         """The choice as reasoning and as the rest of it, each None where there is nothing of it."""
         delta = choice["delta"]
-        splitter = self._splitters[choice.get("index", 0)]
+        number = choice.get("index", 0)
+        splitter = self._splitters.setdefault(number, Splitter(opened=self._opened))
         reasoning, content = splitter.feed(delta.get("content") or "")
         if choice.get("finish_reason") is not None or delta.get("tool_calls"):
             last = splitter.end()

@@ -7,50 +7,17 @@ import orjson
 
 from gateway.counting import counter_of
 from gateway.dialects.anthropic_answer import MessageStream, message_of
+from gateway.dialects.anthropic_fields import COUNT_FIELDS, MESSAGES_FIELDS, check
 from gateway.dialects.anthropic_request import chat_of
 from gateway.dialects.engine_errors import answer_in, engine_error
 from gateway.dialects.openai import CHAT_PATH, split_answer, think_filters
 from gateway.engine_request import EngineRequest, read_object
 from gateway.errors import ApiError, Headers, Refusal
-from gateway.fields import (
-    FLAG,
-    MESSAGES,
-    NUMBER,
-    OBJECT,
-    OBJECTS,
-    TEXT,
-    TEXT_OR_OBJECTS,
-    Fields,
-    list_of,
-    whole_number,
-)
 from gateway.filters import Filter
 from gateway.policy import Policy
 
 MESSAGES_PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
-
-_PROMPT = {
-    "model": TEXT,
-    "messages": MESSAGES,
-    "system": TEXT_OR_OBJECTS,
-    "tools": OBJECTS,
-    "tool_choice": OBJECT,
-    "thinking": OBJECT,
-}
-MESSAGES_FIELDS = Fields(
-    {
-        **_PROMPT,
-        "max_tokens": whole_number(1),
-        "stop_sequences": list_of(TEXT, "texts"),
-        "stream": FLAG,
-        "temperature": NUMBER,
-        "top_p": NUMBER,
-        "top_k": whole_number(0),
-    },
-    required=("model", "messages", "max_tokens"),
-)
-COUNT_FIELDS = Fields(_PROMPT, required=("model", "messages"))
 
 _TYPES = {
     401: "authentication_error",
@@ -85,7 +52,7 @@ class Messages(AnthropicVoice):
 
     def read(self, body: bytes, policy: Policy) -> EngineRequest:  # noqa: ARG002 - a Dialect
         parsed = read_object(body)
-        MESSAGES_FIELDS.check(parsed)
+        check(parsed, MESSAGES_FIELDS)
         asked = chat_of(parsed)
         return EngineRequest(
             method="POST",
@@ -122,7 +89,7 @@ class CountTokens(AnthropicVoice):
 
     def read(self, body: bytes, policy: Policy) -> EngineRequest:
         parsed = read_object(body)
-        COUNT_FIELDS.check(parsed)
+        check(parsed, COUNT_FIELDS)
         asked = chat_of(parsed)
         counter = counter_of(policy)
         if counter is None:

@@ -6,24 +6,19 @@ from typing import Any
 import orjson
 
 from gateway.chat_template import text_of
-from gateway.errors import Refused
-from gateway.request_errors import malformed, unsupported
 
 _AS_THEY_ARE = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def chat_of(parsed: Mapping[str, Any]) -> dict[str, Any]:
-    """Refused where it holds what no chat has."""
+    """`parsed` has been checked."""
     asked = {name: parsed[name] for name in _AS_THEY_ARE if parsed.get(name) is not None}
-    try:
-        asked["messages"] = list(_messages(parsed))
-        if parsed.get("tools"):
-            asked["tools"] = [_tool(tool) for tool in parsed["tools"]]
-        if parsed.get("tool_choice"):
-            asked |= _tool_choice(parsed["tool_choice"])
-    except (LookupError, TypeError, AttributeError) as error:
-        raise Refused(malformed("messages")) from error
+    asked["messages"] = list(_messages(parsed))
+    if parsed.get("tools"):
+        asked["tools"] = [_tool(tool) for tool in parsed["tools"]]
+    if parsed.get("tool_choice"):
+        asked |= _tool_choice(parsed["tool_choice"])
     if parsed.get("stop_sequences"):
         asked["stop"] = parsed["stop_sequences"]
     if thinking := (parsed.get("thinking") or {}).get("type"):
@@ -75,13 +70,9 @@ def _tool_result(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(block: Mapping[str, Any]) -> dict[str, Any]:
-    match block["type"]:
-        case "text":
-            return {"type": "text", "text": block["text"]}
-        case "image":
-            return {"type": "image_url", "image_url": {"url": _url(block["source"])}}
-        case other:
-            raise Refused(unsupported(str(other)))
+    if block["type"] == "image":
+        return {"type": "image_url", "image_url": {"url": _url(block["source"])}}
+    return {"type": "text", "text": block["text"]}
 
 
 def _url(source: Mapping[str, Any]) -> str:
@@ -98,9 +89,6 @@ def _plain(parts: list[dict[str, Any]]) -> Any:
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    if tool.get("type", "custom") != "custom":
-        # Anthropic's own: run by its servers.
-        raise Refused(unsupported(str(tool["type"])))
     function = {"name": tool["name"], "parameters": tool["input_schema"]}
     if tool.get("description"):
         function["description"] = tool["description"]

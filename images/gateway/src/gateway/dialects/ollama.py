@@ -15,16 +15,17 @@ from gateway.engine_request import EngineRequest, read_object
 from gateway.errors import ApiError, Headers, Refusal
 from gateway.fields import (
     FLAG,
-    MESSAGES,
     NUMBER,
     OBJECT,
     OBJECTS,
     TEXT,
-    TEXT_OR_OBJECT,
     TEXT_OR_TEXTS,
     Fields,
+    Kind,
     either,
+    just,
     list_of,
+    record,
     whole_number,
 )
 from gateway.filters import Filter
@@ -33,32 +34,7 @@ from gateway.policy import Policy
 OLLAMA_CHAT_PATH = "/api/chat"
 GENERATE_PATH = "/api/generate"
 
-_COMMON = {
-    "model": TEXT,
-    "stream": FLAG,
-    "options": OBJECT,
-    "format": TEXT_OR_OBJECT,
-    "think": either(FLAG, TEXT),
-    "keep_alive": either(TEXT, NUMBER),
-    "logprobs": FLAG,
-    "top_logprobs": whole_number(0),
-}
-OLLAMA_CHAT_FIELDS = Fields(
-    {**_COMMON, "messages": MESSAGES, "tools": OBJECTS}, required=("model",)
-)
-GENERATE_FIELDS = Fields(
-    {
-        **_COMMON,
-        "prompt": TEXT,
-        "system": TEXT,
-        "suffix": TEXT,
-        "template": TEXT,
-        "images": list_of(TEXT, "texts in base64"),
-        "raw": FLAG,
-    },
-    required=("model",),
-)
-_OPTION_FIELDS = Fields(
+_OPTIONS = Fields(
     {
         "num_predict": whole_number(),
         "temperature": NUMBER,
@@ -71,6 +47,40 @@ _OPTION_FIELDS = Fields(
         "presence_penalty": NUMBER,
         "frequency_penalty": NUMBER,
     }
+)
+_COMMON = {
+    "model": TEXT,
+    "stream": FLAG,
+    "options": Kind("an object", _OPTIONS.schema(), lambda value: isinstance(value, dict)),
+    "format": either(just("", "json"), OBJECT),
+    "think": either(FLAG, TEXT),
+    "keep_alive": either(TEXT, NUMBER),
+    "logprobs": FLAG,
+    "top_logprobs": whole_number(0),
+}
+_CALL = record({"function": record({"name": TEXT}, {"arguments": OBJECT})})
+_MESSAGE = record(
+    {"role": TEXT},
+    {
+        "content": TEXT,
+        "thinking": TEXT,
+        "images": list_of(TEXT, "texts in base64"),
+        "tool_calls": list_of(_CALL, "calls"),
+    },
+)
+OLLAMA_CHAT_FIELDS = Fields(
+    {**_COMMON, "messages": list_of(_MESSAGE, "messages of this API"), "tools": OBJECTS},
+    required=("model",),
+)
+GENERATE_FIELDS = Fields(
+    {
+        **_COMMON,
+        "prompt": TEXT,
+        "system": TEXT,
+        "images": list_of(TEXT, "texts in base64"),
+        "raw": FLAG,
+    },
+    required=("model",),
 )
 
 
@@ -101,7 +111,7 @@ class Ollama(OllamaVoice):
     def read(self, body: bytes, policy: Policy) -> EngineRequest:
         parsed = read_object(body)
         self.fields.check(parsed)
-        _OPTION_FIELDS.check(parsed.get("options") or {})
+        _OPTIONS.check(parsed.get("options") or {})
         if not parsed.get("messages" if self.is_chat else "prompt"):
             return self._loaded(parsed, policy)
         asked = chat_of(parsed) if self.is_chat else generation_of(parsed)

@@ -17,12 +17,12 @@ from gateway.errors import Headers, Refused
 from gateway.fields import TEXT, Fields
 from gateway.filters import Filter
 from gateway.policy import Policy
-from gateway.request_errors import missing, model_not_found
+from gateway.request_errors import model_not_found
 
 SPOKEN_VERSION = "0.12.6"
 """The Ollama whose API this is: clients ask in order to know what they may use."""
 
-SHOW_FIELDS = Fields({"model": TEXT, "name": TEXT})
+SHOW_FIELDS = Fields({"model": TEXT, "name": TEXT}, one_of=("model", "name"))
 
 _NEVER = "1970-01-01T00:00:00Z"
 _DETAILS = {
@@ -79,9 +79,7 @@ class Show(_Asking):
     def read(self, body: bytes, policy: Policy) -> EngineRequest:
         parsed = read_object(body)
         SHOW_FIELDS.check(parsed)
-        asked = parsed.get("model") or parsed.get("name")
-        if not asked:
-            raise Refused(missing("model"))
+        asked: str = parsed["name"] if parsed.get("model") is None else parsed["model"]
         name = policy.model.public or plain_name(asked)
         if plain_name(asked) != name:
             raise Refused(model_not_found(asked, name))

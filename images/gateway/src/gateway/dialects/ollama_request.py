@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import Refused
-from gateway.request_errors import malformed, unsupported
+from gateway.request_errors import unsupported
 
 _OPTIONS = (
     "temperature",
@@ -27,11 +27,8 @@ NAMES = {
 
 
 def chat_of(parsed: Mapping[str, Any]) -> dict[str, Any]:
-    """Refused where it holds what no chat has."""
-    try:
-        asked = {"messages": list(_messages(parsed["messages"])), **_common(parsed)}
-    except (LookupError, TypeError, AttributeError) as error:
-        raise Refused(malformed("messages")) from error
+    """`parsed` has been checked."""
+    asked = {"messages": list(_messages(parsed["messages"])), **_common(parsed)}
     if parsed.get("tools"):
         asked["tools"] = parsed["tools"]
     return asked

@@ -7,11 +7,10 @@ import orjson
 
 from gateway.counting import Counter, counter_of
 from gateway.engine_request import EngineRequest, read_object
-from gateway.errors import Headers, OpenAIVoice, Refused
+from gateway.errors import Headers, OpenAIVoice
 from gateway.fields import FLAG, MESSAGES, OBJECTS, TEXT, Fields
 from gateway.filters import Filter
 from gateway.policy import Policy
-from gateway.request_errors import missing
 
 TOKENIZE_PATH = "/tokenize"
 
@@ -23,7 +22,8 @@ TOKENIZE_FIELDS = Fields(
         "messages": MESSAGES,
         "tools": OBJECTS,
         "add_special_tokens": FLAG,
-    }
+    },
+    one_of=("prompt", "content", "messages"),
 )
 
 
@@ -36,8 +36,6 @@ class Tokenize(OpenAIVoice):
     def read(self, body: bytes, policy: Policy) -> EngineRequest:
         parsed = read_object(body)
         TOKENIZE_FIELDS.check(parsed)
-        if not any(parsed.get(name) is not None for name in ("prompt", "content", "messages")):
-            raise Refused(missing("prompt"))
         counter = counter_of(policy)
         answer = None if counter is None else _answer(counter, parsed, policy)
         return EngineRequest(
