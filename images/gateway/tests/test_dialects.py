@@ -226,6 +226,9 @@ def test_the_document_names_exactly_the_routes_there_are(governed: Gateway) -> N
         "/v1/queue",
         "/v1/queue/{request_id}",
     ]
+    body = paths[CHAT]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["required"] == ["messages"]
+    assert {"type": "integer", "minimum": 1} in body["properties"]["max_tokens"]["anyOf"]
     for path, operations in paths.items():
         for method in ("get", "post"):
             answer = governed.ask(method.upper(), path.replace("{request_id}", "x"), b"")
