@@ -121,7 +121,10 @@ class FairCore:
 
     def put_back(self, number: int, now_s: float) -> None:
         self._age(now_s)
-        waiting = self._running.pop(number).waiting
+        was = self._running.pop(number)
+        waiting = was.waiting
+        # What it ran for was no wait.
+        waiting.since_s += now_s - was.since_s
         self._counters.correct(waiting.lane, -waiting.cost)
         waiting.put_back = True
         merged = [*self._queue.values(), waiting]

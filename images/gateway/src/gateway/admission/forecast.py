@@ -8,7 +8,7 @@ from gateway.admission.order import Waiting
 from gateway.admission.rates import Rates
 from gateway.admission.tickets import Ticket
 
-_STEP = 1.02
+_STEP = 1.01
 _TOO_SHORT_TO_LEARN_FROM_S = 1.0
 
 Stand = tuple[int, int]

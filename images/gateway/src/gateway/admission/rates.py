@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway.admission.tickets import Spent, Ticket
 
-_WEIGHT_OF_THE_NEWEST = 0.1
+_WEIGHT_OF_THE_NEWEST = 0.05
 _UNKNOWN_COMPLETION_TOKENS = 256.0
 _REMEMBERED = 64
 # Of what was expected, for one that has lasted longer than any that is remembered.
