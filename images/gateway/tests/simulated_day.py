@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.admission.tickets import Core, Place, Spent, Ticket
 from gateway.caller import KeyClass, Limits
@@ -125,7 +126,7 @@ class Day:
             self.queued.remove(number)
             self.running.add(number)
             request.started_s = self.now_s
-            self._at(self.now_s + request.wish.held_s, lambda number=number: self._end(number))
+            self._at(self.now_s + request.wish.held_s, partial(self._end, number))
         if (change_s := self.core.next_change_s(self.now_s)) is not None:
             self._at(change_s, self._wake)
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 from gateway.admission.counters import Counters
 from gateway.admission.forecast import Permits, Running, Surprises, waits_s
-from gateway.admission.order import Order, Waiting, base_band, ordered
+from gateway.admission.order import Order, Waiting, ages_s, base_band, ordered
 from gateway.admission.overtaking import rises
 from gateway.admission.prefixes import HeldPrefixes
 from gateway.admission.rates import Rates
@@ -57,7 +57,6 @@ class FairCore:
             since_s=now_s,
             cost=self._cost(ticket.prompt_tokens_estimate, self._rates.completion_tokens(ticket)),
             band=base_band(ticket),
-            hot=self._is_hot(ticket),
         )
         self._lift(waiting)
         self._queue[ticket.number] = waiting
@@ -94,8 +93,9 @@ class FairCore:
 
     def next_change_s(self, now_s: float) -> float | None:
         self._age(now_s)
+        after_s = self._limits.batch_promoted_after_s
         ends = (waiting.since_s + self._limits.max_wait_s for waiting in self._queue.values())
-        ages = (self._ages_s(waiting) for waiting in self._queue.values() if waiting.band > 0)
+        ages = (ages_s(waiting, after_s) for waiting in self._queue.values() if waiting.band > 0)
         return min((*ends, *ages), default=None)
 
     def leave(self, number: int, now_s: float) -> None:
@@ -116,7 +116,6 @@ class FairCore:
         self._rates.learn(waiting.ticket, spent, saturated=saturated)
         if spent.outcome != "failed":
             self._held.remember(waiting.ticket, self._capacity)
-        self._warm()
         self._reorder()
 
     def put_back(self, number: int, now_s: float) -> None:
@@ -135,7 +134,6 @@ class FairCore:
 
     def set_limits(self, limits: Queue) -> None:
         self._limits = limits
-        self._warm()
         self.set_capacity(limits.capacity)
 
     def set_capacity(self, capacity: int) -> None:
@@ -204,10 +202,6 @@ class FairCore:
         on = self._limits.hot_prefix_overtakes_tokens > 0
         return on and self._held.continued_by(ticket)
 
-    def _warm(self) -> None:
-        for waiting in self._queue.values():
-            waiting.hot = self._is_hot(waiting.ticket)
-
     def _lift(self, arriving: Waiting) -> None:
         queued = {waiting.lane for waiting in self._queue.values() if waiting is not arriving}
         if arriving.lane not in queued:
@@ -221,19 +215,18 @@ class FairCore:
     def _age(self, now_s: float) -> None:
         """Who has waited long is moved up a class; before whatever else happens at that time."""
         aged = False
+        after_s = self._limits.batch_promoted_after_s
         for waiting in self._queue.values():
-            while waiting.band > 0 and self._ages_s(waiting) <= now_s:
+            while waiting.band > 0 and ages_s(waiting, after_s) <= now_s:
                 waiting.band -= 1
                 self._lift(waiting)
                 aged = True
         if aged:
             self._reorder()
 
-    def _ages_s(self, waiting: Waiting) -> float:
-        steps = base_band(waiting.ticket) - waiting.band + 1
-        return waiting.since_s + steps * self._limits.batch_promoted_after_s
-
     def _reorder(self) -> None:
+        for waiting in self._queue.values():
+            waiting.hot = self._is_hot(waiting.ticket)
         running = Counter(one.waiting.ticket.key_id for one in self._running.values())
         self._order = ordered(
             self._queue.values(),

@@ -42,6 +42,12 @@ def base_band(ticket: Ticket) -> int:
     return 0 if ticket.key_class == "interactive" else 1
 
 
+def ages_s(waiting: Waiting, after_s: float) -> float:
+    """When it moves up to the next band."""
+    steps = base_band(waiting.ticket) - waiting.band + 1
+    return waiting.since_s + steps * after_s
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """`going` may be dispatched as far as there is room; `parked` have a key at its own limit.

@@ -60,7 +60,7 @@ class Rates:
             return hold_s
         elapsed = elapsed_s / hold_s
         longer = [ratio - elapsed for ratio in self._true_to_expected if ratio > elapsed]
-        remaining = sum(longer) / len(longer) if longer else _LEAST_REMAINING
+        remaining = sum(longer) / len(longer) if longer else max(_LEAST_REMAINING, 1 - elapsed)
         return hold_s * remaining
 
     def learn(self, ticket: Ticket, spent: Spent, *, saturated: bool) -> None:
