@@ -61,6 +61,13 @@ class Sign:
             await asyncio.wait({self._telling})
             self._telling.result()
 
+    def drop(self) -> None:
+        """At once: whoever does not read must not keep one waiting that is cancelled."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._telling is not None:
+            self._telling.cancel()
+
     def _begin(self) -> None:
         self._telling = asyncio.create_task(self._tell())
 

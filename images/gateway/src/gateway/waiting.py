@@ -10,6 +10,7 @@ from gateway.admission.tickets import Spent, Ticket
 from gateway.caller import Caller
 from gateway.dialects.dialect import Dialect
 from gateway.engine_request import EngineRequest
+from gateway.errors import Refused
 from gateway.metrics import Metrics
 from gateway.policy import Policy
 from gateway.reply import Reply
@@ -58,15 +59,17 @@ async def _under(sign: Sign, entering: Coroutine[Any, Any, Permit]) -> Permit:
     sign.up()
     try:
         permit = await entering
-    except BaseException:
+        try:
+            await sign.down()
+        except BaseException:
+            # Cancelled at the last moment: the permit is in nobody else's hands.
+            permit.release(Spent(usage=Usage(), outcome="cancelled"))
+            raise
+    except Refused:
         await sign.down()
         raise
-    try:
-        await sign.down()
-    except BaseException:
-        # Cancelled at the last moment: the permit is in nobody else's hands.
-        permit.release(Spent(usage=Usage(), outcome="cancelled"))
-        raise
+    finally:
+        sign.drop()
     if permit.place is not None and not sign.reply.started:
         sign.reply.more_headers = queue_headers(permit.place)
     return permit
