@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
-from orchestrator import advising, catalogue, commands, pulling, reporting
+from orchestrator import advising, catalogue, commands, key_options, pulling, reporting
 from orchestrator.commands import SERVICES, Typed
 from orchestrator.console import Console
 from orchestrator.core.errors import (
@@ -97,6 +97,7 @@ def _command(arguments: argparse.Namespace) -> Callable[[Typed], int]:
         ),
         "down": lambda typed: commands.down(typed, volumes=arguments.volumes),
         "secrets": commands.show_secrets,
+        "key": lambda typed: key_options.run(typed, arguments),
         "version": commands.version,
     }[arguments.command]
 
@@ -182,6 +183,7 @@ def build_parser() -> argparse.ArgumentParser:
     down.add_argument("--volumes", action="store_true", help="remove accounts and chats too")
     secrets = add("secrets", "keys and passwords", json=False)
     secrets.add_argument("verb", choices=["show"], help="print them, on a terminal only")
+    key_options.add(parsers, lambda command: _add_settings(command, shown=False), ALL_SETTINGS)
     add("version", "the version of this program")
     return parser
 

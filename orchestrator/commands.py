@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import __version__
-from orchestrator.adapters import files
+from orchestrator.adapters import files, key_files
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.host import ca_bundle
 from orchestrator.adapters.images import DockerImages
@@ -22,6 +22,7 @@ from orchestrator.console import Console
 from orchestrator.core import render
 from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, BadConfiguration, OrchestratorError
 from orchestrator.core.events import Event, StepKept, StepPassed, as_record
+from orchestrator.core.gateway_policy import gateway_policy
 from orchestrator.core.placement import MemoryPolicy
 from orchestrator.core.render import from_env_file
 from orchestrator.core.settings import Settings
@@ -35,7 +36,7 @@ JOB_GOES_ON = (
     "The download goes on in the background. Watch it: python3 -m orchestrator pull. "
     "Stop it: python3 -m orchestrator pull --stop"
 )
-SERVICES = ("weights", "inference", "gateway", "webui")
+SERVICES = ("weights", "inference", "gateway", "webui", "prometheus")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,8 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
     files.give_folder(place.weights, prepared.owner)
     files.give_folder(place.no_source, prepared.owner)
     files.give_folder(place.job, prepared.owner)
+    files.give_folder(place.usage, prepared.owner)
+    _tell_gateway(prepared, place)
     if prepared.earlier is None:
         _settle_lock(prepared, place)
     if prepared.order is not None:
@@ -145,6 +148,15 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
         lookout=lookout,
         clock=SystemClock(),
     )
+
+
+def _tell_gateway(prepared: Prepared, place: Place) -> None:
+    """What the gateway reads while it runs. A pull changes nothing of what a running stack does."""
+    key_files.make_folder(place.control, prepared.owner)
+    if prepared.env_file == place.env_file:
+        advice = prepared.considered.advice
+        policy = gateway_policy(prepared.profile, prepared.settings, advice.placement)
+        key_files.write_policy(place.control, policy, prepared.owner)
 
 
 def _settle_lock(prepared: Prepared, place: Place) -> None:

@@ -37,6 +37,16 @@ class Place:
         return self.job / f"{profile}.json"
 
     @property
+    def control(self) -> Path:
+        """What the gateway reads while it runs, keys.json and policy.json, and its socket."""
+        return self.state / "control"
+
+    @property
+    def usage(self) -> Path:
+        """The gateway's books: who used how much."""
+        return self.state / "usage"
+
+    @property
     def no_source(self) -> Path:
         """An empty folder, for the weights job when it needs none."""
         return self.state / "no-source"

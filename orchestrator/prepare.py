@@ -234,6 +234,8 @@ def _prepared(
         source=source if source is not None and files.is_folder(source) else place.no_source,
         weights=place.weights,
         secrets=place.secrets,
+        control=place.control,
+        usage=place.usage,
         ca_bundle=ca_bundle(),
     )
     env = stack_env(considered.advice, considered.facts, folders, _image_refs(profile, builds))
@@ -282,7 +284,10 @@ def _builds(
         arguments = {"BASE": base_build.ref} | (ownership if recipe.owned else {})
         return a_build(recipe, sources_digest(place.images, recipe), arguments)
 
-    names = _recipe_of_service(considered.profile).values()
+    recipes = _recipe_of_service(considered.profile)
+    if not considered.settings.metrics:
+        del recipes["prometheus"]
+    names = recipes.values()
     return (base_build, *(service_build(RECIPES[name]) for name in names if name in RECIPES))
 
 
@@ -292,6 +297,7 @@ def _recipe_of_service(profile: Profile) -> dict[str, str]:
         "inference": f"inference-{profile.engine.value}",
         "gateway": "gateway",
         "webui": "webui",
+        "prometheus": "prometheus",
     }
 
 

@@ -209,6 +209,7 @@ def a_world(
         "gateway": [ABSENT, READY],
         "first token": [ABSENT, REPLIED],
         "webui": [ABSENT, READY],
+        "prometheus": [ABSENT, READY],
     }
     said = {name.replace("_", " "): list(sightings) for name, sightings in script.items()}
     lookout = ScriptedLookout(calm | said, images)

@@ -9,6 +9,7 @@ from orchestrator.core.errors import BadConfiguration
 
 MAKERS: Mapping[str, Callable[[], str]] = {
     "gateway_api_key": lambda: "sk-" + secrets.token_urlsafe(32),
+    "webui_api_key": lambda: "sk-" + secrets.token_urlsafe(32),
     "engine_api_key": lambda: "sk-" + secrets.token_urlsafe(32),
     "webui_admin_password": lambda: secrets.token_urlsafe(12),
     "webui_secret_key": lambda: secrets.token_urlsafe(32),

@@ -32,6 +32,12 @@ RECIPES: Mapping[str, Recipe] = {
         ),
         Recipe(name="gateway", dockerfile="gateway/Dockerfile", sources=("gateway", "wire")),
         Recipe(name="webui", dockerfile="webui/Dockerfile", sources=("webui",), owned=True),
+        Recipe(
+            name="prometheus",
+            dockerfile="prometheus/Dockerfile",
+            sources=("prometheus",),
+            owned=True,
+        ),
     )
 }
 

@@ -12,6 +12,7 @@ from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Settings
 from wire import Lock
 
+METRICS = "metrics"  # compose.yaml's profile of what is not started by default
 ROOT_UID = 0
 # Whoever installs as root gets containers that run as nobody in particular.
 STACK_UID_FOR_ROOT = 10001
@@ -97,14 +98,18 @@ class Folders:
     source: Path
     weights: Path
     secrets: Path
+    control: Path
+    usage: Path
     ca_bundle: Path | None
 
 
 def stack_owner(facts: HostFacts) -> tuple[int, int]:
     """The one uid:gid that containers run as, and that owns secrets, weights and data."""
-    if facts.uid == ROOT_UID:
-        return STACK_UID_FOR_ROOT, STACK_UID_FOR_ROOT
-    return facts.uid, facts.gid
+    return owner_for(facts.uid, facts.gid)
+
+
+def owner_for(uid: int, gid: int) -> tuple[int, int]:
+    return (STACK_UID_FOR_ROOT, STACK_UID_FOR_ROOT) if uid == ROOT_UID else (uid, gid)
 
 
 def make_steps(
@@ -136,6 +141,17 @@ def make_steps(
             patience=Patience(within_s=300, tries=settings.tries),
             cause="the page people chat on",
         ),
+        *((_prometheus_step(settings),) if settings.metrics else ()),
+    )
+
+
+def _prometheus_step(settings: Settings) -> Step:
+    return Step(
+        name="prometheus",
+        action=StartService("prometheus"),
+        gate=Answers("prometheus", f"http://127.0.0.1:{settings.prometheus_port}/-/ready"),
+        patience=Patience(within_s=120, tries=settings.tries),
+        cause="`metrics` is on",
     )
 
 
@@ -214,6 +230,8 @@ def stack_env(
         "SOURCE_DIR": folders.source,
         "WEIGHTS_DIR": folders.weights,
         "SECRETS_DIR": folders.secrets,
+        "CONTROL_DIR": folders.control,
+        "USAGE_DIR": folders.usage,
         "LOCK_NAME": profile.lock_name,
         "MODEL_FILE": profile.model_file,
         "MODEL_NAME": settings.model_name,
@@ -230,8 +248,12 @@ def stack_env(
         "LOAD_TIMEOUT_S": settings.load_timeout_s,
         "GATEWAY_PORT": settings.gateway_port,
         "WEBUI_PORT": settings.webui_port,
+        "PROMETHEUS_PORT": settings.prometheus_port,
         "ADMIN_EMAIL": settings.admin_email,
     }
     # The prefix: a variable of the same name in somebody's shell would win over the env file.
     stack = {f"STACK_{name}": str(value) for name, value in values.items()}
-    return {"COMPOSE_PROJECT_NAME": settings.project} | stack
+    own = {"COMPOSE_PROJECT_NAME": settings.project}
+    if settings.metrics:
+        own["COMPOSE_PROFILES"] = METRICS
+    return own | stack

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
+from orchestrator.core.gateway_table import GatewayTable
 from orchestrator.core.settings import Layer
 from wire.weights import RelativePath, Repo
 
@@ -219,6 +220,7 @@ class Profile(_Table):
     acceptance: Acceptance
     kt_legacy: KtLegacyOptions | None = None
     kt_sglang: KtSglangOptions | None = None
+    gateway: GatewayTable = GatewayTable()
 
     @model_validator(mode="after")
     def _options_of_its_engine(self) -> Self:

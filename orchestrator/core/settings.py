@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -92,6 +93,8 @@ class Settings(BaseModel):
     streams: int = Field(4, ge=1, le=16, description="connections a download uses at once")
     gateway_port: Port = Field(8080, description="port of the API on 127.0.0.1")
     webui_port: Port = Field(3000, description="port of the chat page on 127.0.0.1")
+    metrics: bool = Field(default=False, description="start Prometheus too, see docs/operations.md")
+    prometheus_port: Port = Field(9090, description="port of Prometheus on 127.0.0.1")
     model_name: str = Field(
         "local-model",
         pattern=r"^[A-Za-z0-9._-]{1,64}$",
@@ -137,10 +140,12 @@ class Settings(BaseModel):
     tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
 
     @model_validator(mode="after")
-    def _two_ports(self) -> Self:
-        if self.gateway_port == self.webui_port:
-            message = f"gateway_port and webui_port are both {self.webui_port}"
-            raise ValueError(message)
+    def _a_port_each(self) -> Self:
+        names = ("gateway_port", "webui_port", "prometheus_port")
+        for first, second in combinations(names, 2):
+            if getattr(self, first) == getattr(self, second):
+                message = f"{first} and {second} are both {getattr(self, first)}"
+                raise ValueError(message)
         return self
 
     @model_validator(mode="after")

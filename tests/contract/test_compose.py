@@ -17,14 +17,23 @@ from orchestrator.core.render import as_env_file
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
-SERVICES = ("weights", "inference", "gateway", "webui")
+SERVICES = ("weights", "inference", "gateway", "webui", "prometheus")
 ODD = Path("/data/a b#c$d/äß/中文")
 
 
 def an_env() -> dict[str, str]:
-    folders = Folders(locks=ODD, job=ODD, source=ODD, weights=ODD, secrets=ODD, ca_bundle=ODD)
+    folders = Folders(
+        locks=ODD,
+        job=ODD,
+        source=ODD,
+        weights=ODD,
+        secrets=ODD,
+        control=ODD,
+        usage=ODD,
+        ca_bundle=ODD,
+    )
     refs = {service: f"appliance/{service}:0123456789ab" for service in SERVICES}
-    return dict(stack_env(an_advice(), a_host(), folders, refs))
+    return dict(stack_env(an_advice(metrics=True), a_host(), folders, refs))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +50,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_variable_of_the_stack_is_written_and_every_written_one_is_used() -> None:
     used = set(re.findall(r"\$\{([A-Z0-9_]+)[}:]", COMPOSE))
-    written = set(an_env()) - {"COMPOSE_PROJECT_NAME"}  # Compose's own
+    written = set(an_env()) - {"COMPOSE_PROJECT_NAME", "COMPOSE_PROFILES"}  # Compose's own
     assert used == written
 
 
@@ -90,7 +99,7 @@ def test_images_are_named_by_content_and_never_fetched_behind_our_back(
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_no_secret_is_in_a_services_environment(config: dict[str, Any], service: str) -> None:
-    for name, value in config["services"][service]["environment"].items():
+    for name, value in config["services"][service].get("environment", {}).items():
         secret = re.search("KEY|PASSWORD|TOKEN|SECRET", name) and not name.endswith("_FILE")
         # These count tokens, and are none.
         counts = name in {"CONTEXT_TOKENS", "MAX_TOKENS"}
@@ -127,6 +136,7 @@ def test_ports_are_published_on_loopback_only_and_never_the_engines(
         "inference": [],
         "gateway": [("127.0.0.1", "8080")],
         "webui": [("127.0.0.1", "3000")],
+        "prometheus": [("127.0.0.1", "9090")],
     }
 
 
@@ -140,6 +150,7 @@ def test_nothing_starts_before_what_it_stands_on(config: dict[str, Any]) -> None
         "inference": {"weights": "service_completed_successfully"},
         "gateway": {"inference": "service_healthy"},
         "webui": {"gateway": "service_healthy"},
+        "prometheus": {"gateway": "service_started"},
     }
 
 
@@ -159,7 +170,24 @@ def test_weights_are_written_by_the_job_alone(config: dict[str, Any]) -> None:
         "/etc/ssl/host-ca.crt": True,
     }
     assert mounts["inference"] == {"/locks": True, "/weights": True}
-    assert mounts["gateway"] == mounts["webui"] == {}
+    assert mounts["gateway"] == {"/control": False, "/usage": False}
+    assert mounts["webui"] == {}
+    etc = "/etc/prometheus"
+    assert mounts["prometheus"] == {
+        f"{etc}/prometheus.yml": True,
+        f"{etc}/prometheus.rules.yml": True,
+    }
+
+
+def test_prometheus_is_there_for_who_asked_for_it_and_nobody_else(config: dict[str, Any]) -> None:
+    assert {name for name, found in config["services"].items() if found.get("profiles")} == {
+        "prometheus"
+    }
+    folders = Folders(
+        **dict.fromkeys(("locks", "job", "source", "weights", "secrets", "control", "usage"), ODD),
+        ca_bundle=None,
+    )
+    assert "COMPOSE_PROFILES" not in stack_env(an_advice(), a_host(), folders, {})
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,13 @@ from e2e.scenario import Appliance
 
 RUNNING = ("inference", "gateway", "webui")
 SERVICES = ("weights", *RUNNING)
-SECRETS = ("engine_api_key", "gateway_api_key", "webui_admin_password", "webui_secret_key")
+SECRETS = (
+    "engine_api_key",
+    "gateway_api_key",
+    "webui_api_key",
+    "webui_admin_password",
+    "webui_secret_key",
+)
 GIVEN = "hf_token"  # the operator's to fill: empty here
 
 # Everything a container is given from outside: where it stands there, and whether it is writable.
@@ -34,10 +40,16 @@ MOUNTS = {
         "/run/secrets/hf_token": False,
     },
     "inference": {"/locks": False, "/weights": False, "/run/secrets/engine_api_key": False},
-    "gateway": {"/run/secrets/engine_api_key": False, "/run/secrets/gateway_api_key": False},
+    "gateway": {
+        "/control": True,
+        "/usage": True,
+        "/run/secrets/engine_api_key": False,
+        "/run/secrets/gateway_api_key": False,
+        "/run/secrets/webui_api_key": False,
+    },
     "webui": {
         "/data": True,
-        "/run/secrets/gateway_api_key": False,
+        "/run/secrets/webui_api_key": False,
         "/run/secrets/webui_admin_password": False,
         "/run/secrets/webui_secret_key": False,
     },
@@ -84,6 +96,12 @@ def answers(door):
 doors = sys.argv[1:]
 with ThreadPoolExecutor(len(doors)) as pool:
     print(json.dumps([door for door, open in zip(doors, pool.map(answers, doors)) if open]))
+"""
+METRICS = """
+import json, urllib.request
+def page(path):
+    return urllib.request.urlopen("http://gateway:9100" + path, timeout=30).read().decode()
+print(json.dumps({path: page(path) for path in ("/metrics", "/metrics/engine")}))
 """
 ENGINE_STATUS = """
 import json, sys, urllib.error, urllib.request
@@ -376,6 +394,7 @@ def test_the_engine_asks_even_its_neighbours_for_its_own_key(
         ("GET", "/"),
         ("GET", "/health"),
         ("GET", "/slots"),
+        ("GET", "/metrics"),
         ("GET", "/props"),
         ("POST", "/props"),
         ("POST", "/completion"),
@@ -419,11 +438,17 @@ def test_the_gateway_opens_to_its_own_key_only(appliance: Appliance) -> None:
     for wrong in ("", "sk-wrong", appliance.secret("engine_api_key")):
         assert ask(appliance, "GET", "/v1/models", wrong)[0] == 401
         assert ask(appliance, "POST", "/v1/chat/completions", wrong)[0] == 401
-        assert ask(appliance, "GET", "/metrics", wrong)[0] == 401
 
 
-def test_the_gateways_metrics_are_its_own_not_the_engines(appliance: Appliance) -> None:
-    status, body = ask(appliance, "GET", "/metrics", appliance.secret("gateway_api_key"))
-    assert status == 200
-    assert b"\ngateway_requests_total{" in body
-    assert b"llamacpp" not in body
+def test_the_chat_pages_key_opens_the_gateway_too(appliance: Appliance) -> None:
+    assert ask(appliance, "GET", "/v1/models", appliance.secret("webui_api_key"))[0] == 200
+
+
+def test_metrics_are_for_the_network_inside_alone(
+    appliance: Appliance, containers: Mapping[str, Container]
+) -> None:
+    assert ask(appliance, "GET", "/metrics", appliance.secret("gateway_api_key"))[0] == 404
+    pages = inside(containers["webui"], METRICS)
+    assert "\ngateway_requests_total{" in pages["/metrics"]
+    assert "llamacpp" not in pages["/metrics"]
+    assert "llamacpp" in pages["/metrics/engine"]

@@ -26,6 +26,7 @@ def test_secrets_are_random_private_and_made_once(tmp_path: Path) -> None:
     assert secret_files.read_secrets(folder) == first
     assert set(first) == {
         "gateway_api_key",
+        "webui_api_key",
         "engine_api_key",
         "webui_admin_password",
         "webui_secret_key",

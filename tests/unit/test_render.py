@@ -70,6 +70,8 @@ def test_no_variable_of_the_stack_can_be_shadowed_by_a_common_shell_variable() -
         source=Path("/s"),
         weights=Path("/w"),
         secrets=Path("/k"),
+        control=Path("/c"),
+        usage=Path("/u"),
         ca_bundle=None,
     )
     env = stack_env(an_advice(), a_host(), folders, {"gateway": "image:1"})
