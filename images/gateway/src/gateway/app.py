@@ -37,6 +37,7 @@ from gateway.readiness import STOPPING, readiness
 from gateway.reloaded import Reloaded
 from gateway.scrape import ENGINE_PATH, OWN_PATH, Page, Scrape, engine_page
 from gateway.settings import Settings, read_key
+from gateway.shortcut import Shortcut
 from gateway.upstream import Engine
 from gateway.waiting import WaitingRoom
 
@@ -82,12 +83,18 @@ def create_app(settings: Settings) -> ASGIApp:
         policy.reload()
         keys_file.reload()
 
-    api = _api(settings, services, Control(line, reload))
+    exchanges = {(each.method, each.path): Exchange(each, services) for each in DIALECTS}
+    api = _api(settings, services, Control(line, reload), exchanges)
     known_paths = frozenset({*OWN_PATHS, *(dialect.path for dialect in DIALECTS)})
-    return Observed(Authenticated(api, keys), metrics, known_paths)
+    return Observed(Authenticated(Shortcut(exchanges, api), keys), metrics, known_paths)
 
 
-def _api(settings: Settings, services: Services, control: Control) -> FastAPI:
+def _api(
+    settings: Settings,
+    services: Services,
+    control: Control,
+    exchanges: Mapping[tuple[str, str], Exchange],
+) -> FastAPI:
     api = FastAPI(
         lifespan=_lifespan(settings, services, control),
         openapi_url=None,
@@ -96,8 +103,8 @@ def _api(settings: Settings, services: Services, control: Control) -> FastAPI:
         exception_handlers={HTTPException: _refused, Exception: _failed},
         routes=[
             *(
-                Route(dialect.path, Exchange(dialect, services), methods=[dialect.method])
-                for dialect in DIALECTS
+                Route(path, exchange, methods=[method])
+                for (method, path), exchange in exchanges.items()
             ),
             *queue_routes(services.room.line),
         ],

@@ -26,6 +26,7 @@ from gateway.errors import (
     ENGINE_CUT_OFF,
     ENGINE_REFUSED_GATEWAY,
     ENGINE_UNAVAILABLE,
+    INTERNAL,
     SHUTTING_DOWN,
     ApiError,
     Headers,
@@ -82,6 +83,14 @@ class Exchange:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = Reply(send, self._dialect)
+        try:
+            await self._answer(scope, receive, reply)
+        except Exception:  # noqa: BLE001 - whatever it is, the client is told
+            _log.exception("failed", extra={"fields": _named(scope)})
+            if not reply.complete:
+                await reply.fail(INTERNAL)
+
+    async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         policy = self._services.policy.current()
         try:
             body = await read_body(
@@ -121,8 +130,9 @@ class Exchange:
             if not reply.complete:
                 await reply.fail(SHUTTING_DOWN)
         finally:
+            # Nobody waits for it: there is nothing that it would have to put away.
+            leaving.cancel()
             await _stop(serving)
-            await _stop(leaving)
 
     async def _serve(self, scope: Scope, relay: Relay) -> None:
         try:
@@ -243,5 +253,6 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -8,6 +8,8 @@ from http import HTTPStatus
 import aiohttp
 from pydantic import SecretStr
 
+_PLAIN_BYTES = 2**18
+
 
 class EngineError(Exception):
     """The engine did not do its part."""
@@ -112,7 +114,7 @@ class Engine:
                 self._url + path,
                 headers={**headers, **own},
                 # aiohttp warns about large plain bytes; it writes a file object piece by piece.
-                data=None if body is None else io.BytesIO(body),
+                data=body if body is None or len(body) <= _PLAIN_BYTES else io.BytesIO(body),
                 allow_redirects=False,
                 # No total and no read timeout: a long prompt is silent for minutes.
                 timeout=aiohttp.ClientTimeout(

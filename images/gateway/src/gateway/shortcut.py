@@ -1,0 +1,22 @@
+"""The way of most requests: to their route without the framework's layers.
+
+Each of those wraps every send, which for a stream is every token; together they cost more than the
+token itself. What is no exact match goes through them, and is refused there.
+"""
+
+from collections.abc import Mapping
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class Shortcut:
+    def __init__(self, routes: Mapping[tuple[str, str], ASGIApp], rest: ASGIApp) -> None:
+        """`routes` by method and path; they deal with their own failures."""
+        self._routes = routes
+        self._rest = rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = None
+        if scope["type"] == "http":
+            route = self._routes.get((scope["method"], scope["path"]))
+        await (route or self._rest)(scope, receive, send)

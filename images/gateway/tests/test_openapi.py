@@ -1,0 +1,31 @@
+"""The OpenAPI document against the gateway it describes: requests made of it find no failure."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from images.gateway.tests.support import GATEWAY_KEY, Gateway
+
+SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
+
+
+@pytest.mark.skipif(not SCHEMATHESIS.exists(), reason="schemathesis is not installed")
+def test_schemathesis_finds_nothing(gateway: Gateway, tmp_path: Path) -> None:
+    document = tmp_path / "openapi.json"
+    document.write_bytes(gateway.ask("GET", "/openapi.json").body)
+    found = subprocess.run(
+        [
+            *(SCHEMATHESIS, "run", document, "--url", gateway.url),
+            *("--header", f"Authorization: Bearer {GATEWAY_KEY}"),
+            *("--phases", "examples,coverage,fuzzing", "--max-examples", "10"),
+            *("--seed", "1", "--no-color"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert found.returncode == 0, found.stdout
+    assert "Traceback" not in "".join(gateway.log)
