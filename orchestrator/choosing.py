@@ -59,6 +59,8 @@ def read_facts(
     if available is None:
         return facts
     freed = available + lookout.memory_held("inference")
+    if facts.memory.total_bytes is not None:
+        freed = min(freed, facts.memory.total_bytes)
     memory = facts.memory.model_copy(update={"available_bytes": freed})
     return facts.model_copy(update={"memory": memory})
 
