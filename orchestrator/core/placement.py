@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.core.arguments import Told, cpu_infer, engine_arguments
-from orchestrator.core.facts import Gpu, HostFacts, NumaNode
+from orchestrator.core.facts import HostFacts, NumaNode
+from orchestrator.core.gpu_choice import choose_gpus
 from orchestrator.core.inventory import Inventory, WeightClass
 from orchestrator.core.pins import (
     choose_threads,
@@ -70,7 +71,7 @@ def place(
     cpuset, why_cpuset = _cpuset(profile.engine, settings, facts, nodes)
     allowed = parse_cpus(settings.inference_cpus) or frozenset(facts.limits.cpuset or ())
     threads = choose_threads(count_cores(nodes, facts, allowed), settings.threads)
-    gpus, why_gpus = _gpus(profile, settings, facts)
+    gpus, why_gpus = choose_gpus(profile, settings, facts)
     limit, why_limit = _memory_limit(profile, settings, inventory, terms, policy, len(nodes))
     uses_gpu = profile.engine is not Engine.LLAMACPP
     max_tokens = min(settings.max_tokens, settings.context_tokens - 1)
@@ -200,29 +201,6 @@ def _cpuset(
     if not chosen or chosen == everything:
         return "", f"all CPUs: {why}"
     return format_cpus(chosen), why
-
-
-def _gpus(profile: Profile, settings: Settings, facts: HostFacts) -> tuple[tuple[int, ...], str]:
-    if profile.engine is Engine.LLAMACPP or profile.needs.vram is None:
-        return (), f"{profile.engine.value} runs {profile.name} on the CPU"
-    if settings.gpus:
-        chosen = tuple(int(index) for index in settings.gpus.split(","))
-        return chosen, f"as set: gpus = {settings.gpus}"
-    if not facts.gpus:
-        return (), "the host has no card" if facts.gpus == () else "its cards are not known"
-    whole = [gpu for gpu in facts.gpus if not gpu.mig]
-    wanted = max(1, profile.needs.gpus)
-    # By size and not by what is free: once the engine runs, its own card has least.
-    largest = sorted(whole, key=lambda gpu: (-(gpu.memory_bytes or 0), gpu.index))[:wanted]
-    if not largest:
-        return (), "MIG cuts every card of this host, and a slice is not used"
-    found = ", ".join(_size(gpu) for gpu in largest)
-    return tuple(sorted(gpu.index for gpu in largest)), f"the largest: {found}"
-
-
-def _size(gpu: Gpu) -> str:
-    size = "an unknown amount" if gpu.memory_bytes is None else _gb(gpu.memory_bytes)
-    return f"card {gpu.index} has {size}"
 
 
 def _memory_limit(  # noqa: PLR0913, PLR0917 - each decides it

@@ -7,7 +7,7 @@ import pytest
 import hosts
 from hosts import GIB, MIB
 from judged import GB, by_name, judged, of_host, placed, shipped, taking
-from orchestrator.core.checks import host_findings, profile_findings
+from orchestrator.core.checks import cards, host_findings, profile_findings
 from orchestrator.core.checks.finding import Finding, Severity
 from orchestrator.core.facts import Docker, Gpu, HostFacts, NumaNode, Reach
 from orchestrator.core.profile import Profile
@@ -264,6 +264,18 @@ def test_several_cards_are_not_said_to_add_up() -> None:
     assert finding.severity is Severity.WARN
     assert "not more tokens/s" in finding.why.en
     assert finding.fix == "export ORCH_GPUS=0"
+
+
+@pytest.mark.parametrize(("gpus", "found"), [("0", "1 GPU"), ("0,0", "1 GPU"), ("8,9", "0 GPUs")])
+def test_cards_that_are_not_there_or_not_chosen_do_not_count(gpus: str, found: str) -> None:
+    facts = hosts.two_cards_24gb()
+    two = shipped("deepseek-r1-q4km-2gpu")
+    finding = cards.gpu_count(two, Settings(gpus=gpus), facts)
+    assert finding.severity is Severity.BLOCK
+    assert finding.found == f"{found} (gpus = {gpus})"
+    assert finding.fix == "unset ORCH_GPUS"
+    assert cards.gpu_count(two, Settings(gpus="0,1"), facts).severity is Severity.OK
+    assert cards.gpu_count(two, Settings(), facts).severity is Severity.OK
 
 
 def test_more_threads_than_cores_are_warned_of() -> None:

@@ -161,6 +161,11 @@ def test_one_card_is_used_of_two_unless_the_profile_wants_both() -> None:
     assert placed(R1, both).gpus == (0,)
     assert placed(a_profile("deepseek-r1-q4km-2gpu"), both).gpus == (0, 1)
     assert placed(R1, both, gpus="1").gpus == (1,)
+    # Its rules know one card: the budget must not be told half on each of two.
+    found = placed(R1, both, gpus="1,0")
+    assert found.gpus == (1,)
+    assert found.reasons["gpus"] == "of gpus = 1,0 as many as its rules use: 1"
+    assert placed(a_profile("deepseek-r1-q4km-2gpu"), both, gpus="1,1,0").gpus == (1, 0)
 
 
 def test_the_largest_card_is_taken_also_while_the_engine_itself_fills_it() -> None:
