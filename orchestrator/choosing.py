@@ -17,7 +17,7 @@ from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory
 from orchestrator.core.preflight import refuse
 from orchestrator.core.profile import Profile, WheelSource
-from orchestrator.core.recommend import Pick, Ranked, rank, startable
+from orchestrator.core.recommend import Pick, Ranked, least_demanding, rank, startable
 from orchestrator.core.render import from_env_file
 from orchestrator.core.settings import Layer, Settings, settle
 from orchestrator.place import Place
@@ -86,17 +86,31 @@ def endpoints_of(settings: Settings) -> dict[str, str]:
     return {name: str(endpoint) for name, endpoint in asked.items() if endpoint}
 
 
-def ranking_of(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Ranked, ...]:
+def ranking_of(
+    layers: tuple[Layer, ...], place: Place, facts: HostFacts, *, elsewhere: bool = False
+) -> tuple[Ranked, ...]:
     """Every profile judged by its published figures: nothing is fetched for it."""
     profiles = profile_files.read_all(place.configs)
-    return rank((first_advice(profile, layers, place, facts) for profile in profiles), facts)
+    return rank(
+        (first_advice(each, layers, place, facts, elsewhere=elsewhere) for each in profiles), facts
+    )
 
 
 def first_advice(
-    profile: Profile, layers: tuple[Layer, ...], place: Place, facts: HostFacts
+    profile: Profile,
+    layers: tuple[Layer, ...],
+    place: Place,
+    facts: HostFacts,
+    *,
+    elsewhere: bool = False,
 ) -> Advice:
-    """By its figures and its lock, before any header is read."""
-    missing = still_missing(profile, files.find_lock(place.configs, profile), place)
+    """By its figures and its lock, before any header is read.
+
+    `elsewhere`: for a host whose facts were saved: what lies on this disk is nothing to it.
+    """
+    missing = profile.model.total_bytes
+    if not elsewhere:
+        missing = still_missing(profile, files.find_lock(place.configs, profile), place)
     return advise(profile, layers, facts, derived(profile.model), missing)
 
 
@@ -117,20 +131,25 @@ def consider(
     settings = settle(layers).settings
     facts = read_facts(settings, place, lookout, saved_facts)
     name, reason = settings.profile, "as you asked"
-    if name is None and saved_facts is None:
+    elsewhere = saved_facts is not None
+    if name is None and not elsewhere:
         name, reason = previous_profile(place), "it was chosen last time; another: --profile NAME"
     if name is not None:
         profile = profile_files.read_profile(place.configs, name)
-        advice = first_advice(profile, layers, place, facts)
+        advice = first_advice(profile, layers, place, facts, elsewhere=elsewhere)
         return Considered(layers=layers, pick=Pick(name, reason), facts=facts, advice=advice)
-    if saved_facts is None:
+    if not elsewhere:
         facts = with_reach(facts, settings, profile_files.read_all(place.configs))
-    best = startable(ranking := ranking_of(layers, place, facts))
+    best = startable(ranking := ranking_of(layers, place, facts, elsewhere=elsewhere))
     if best is None:
         raise _nothing_fits(ranking)
     return Considered(
         layers=layers,
-        pick=Pick(best.name, "it suits this host best; see: python3 -m orchestrator recommend"),
+        pick=Pick(
+            best.name,
+            "the best here of those that this version can start; "
+            "see: python3 -m orchestrator recommend",
+        ),
         facts=facts,
         advice=best.advice,
     )
@@ -187,7 +206,7 @@ def chosen_profile(layers: tuple[Layer, ...], place: Place) -> Profile:
 
 
 def _nothing_fits(ranking: Sequence[Ranked]) -> UnfitHost:
-    smallest = ranking[-1] if ranking else None
+    smallest = least_demanding(ranking) if ranking else None
     why = "; ".join(smallest.against) if smallest else "there is no profile at all"
     return UnfitHost(
         "no profile can run on this host",

@@ -70,6 +70,15 @@ def startable(ranking: Sequence[Ranked]) -> Ranked | None:
     return next((ranked for ranked in ranking if ranked.fits and ranked.startable), None)
 
 
+def least_demanding(ranking: Sequence[Ranked]) -> Ranked:
+    """Of those that this version can start the one with least RAM: a host that it does not fit has no hope."""
+
+    def demand(ranked: Ranked) -> tuple[bool, int]:
+        return not ranked.startable, ranked.advice.profile.needs.memory.least_bytes
+
+    return min(ranking, key=demand)
+
+
 def _merit(profile: Profile) -> tuple[int, int, int, str]:
     routes, statuses = tuple(Route), tuple(Status)
     trusted = statuses.index(profile.status)
