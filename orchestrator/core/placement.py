@@ -135,6 +135,7 @@ def _policy(
         why = "the host has one memory node" if nodes else "the host's memory nodes are not known"
         return MemoryPolicy.LOCAL, nodes, why
     asked = MemoryPolicy(settings.memory_policy) if settings.memory_policy else None
+    nodes = _of_cpus(parse_cpus(settings.inference_cpus), nodes)
     best = _best(nodes, facts, sum(term.size_bytes for term in terms))
     if asked is MemoryPolicy.LOCAL:
         return asked, (), "as set: memory_policy = local, so the kernel decides by page"
@@ -148,6 +149,11 @@ def _policy(
     refused = f"{engine.value} has no copy by node; " if asked is MemoryPolicy.REPLICATE else ""
     policy, chosen, why = _choose(engine, facts, nodes, best, sum(t.size_bytes for t in terms))
     return policy, chosen, refused + why
+
+
+def _of_cpus(cpus: frozenset[int], nodes: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
+    """Where the operator chose the CPUs, the nodes that have them: weights are read from there."""
+    return tuple(node for node in nodes if cpus & set(node.cpus or ())) or nodes
 
 
 def _best(nodes: tuple[NumaNode, ...], facts: HostFacts, need: int) -> NumaNode:

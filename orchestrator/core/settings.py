@@ -47,6 +47,16 @@ def _rate(text: object) -> object:
     return text
 
 
+def _cpus_in_order(text: str) -> str:
+    """Docker refuses `5-2` only when it makes the container."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if last and int(last) < int(first):
+            message = f"{part} ends before it begins"
+            raise ValueError(message)
+    return text
+
+
 RATE = re.compile(r"(\d+)([kKmMgG]?)")
 Folder = Annotated[Path, AfterValidator(_fits_an_env_file)]
 Endpoint = Annotated[
@@ -106,8 +116,10 @@ class Settings(BaseModel):
     debian_mirror: str | None = Field(
         None, pattern=r"^https?://\S+$", description="Debian mirror for images; none: this host's"
     )
-    inference_cpus: str = Field(
-        "", pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", description="CPUs for the engine, as in 0-15"
+    inference_cpus: Annotated[str, AfterValidator(_cpus_in_order)] = Field(
+        "",
+        pattern=r"^(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?$",
+        description="CPUs for the engine, as in 0-15",
     )
     inference_memory_bytes: int = Field(0, ge=0, description="the engine's limit; 0: computed")
     threads: int = Field(0, ge=0, description="engine threads; 0: computed from physical cores")

@@ -7,7 +7,7 @@ import pytest
 import hosts
 from hosts import GIB, MIB
 from judged import GB, by_name, judged, of_host, placed, shipped, taking
-from orchestrator.core.checks import cards, host_findings, profile_findings
+from orchestrator.core.checks import cards, host_findings, profile_findings, speed
 from orchestrator.core.checks.finding import Finding, Severity
 from orchestrator.core.facts import Docker, Gpu, HostFacts, NumaNode, Reach
 from orchestrator.core.profile import Profile
@@ -278,6 +278,30 @@ def test_cards_that_are_not_there_or_not_chosen_do_not_count(gpus: str, found: s
     assert cards.gpu_count(two, Settings(), facts).severity is Severity.OK
 
 
+@pytest.mark.parametrize(
+    ("asked", "severity"),
+    [("", Severity.OK), ("0-127", Severity.OK), ("4,120-128", Severity.BLOCK)],
+)
+def test_cpus_that_the_host_does_not_have_are_refused(asked: str, severity: Severity) -> None:
+    facts = hosts.rtx4090_480gb_two_sockets()
+    finding = speed.inference_cpus(Settings(inference_cpus=asked), facts)
+    assert finding.severity is severity
+    without = facts.model_copy(update={"nodes": None})
+    unsure = speed.inference_cpus(Settings(inference_cpus=asked), without)
+    assert unsure.severity is (Severity.UNKNOWN if asked else Severity.OK)
+
+
+def test_what_others_took_of_the_cgroups_limit_is_not_to_be_had() -> None:
+    facts = changed(
+        "limits", hosts.no_gpu_small(), memory_bytes=20 * GIB, memory_room_bytes=GIB // 4
+    )
+    placement = placed(facts, (0,))
+    budget = taking(facts, placement, fetch_gb=0, ram_gb=0.4)
+    finding = judged(shipped("demo"), facts, placement, budget)["memory"]
+    assert (finding.severity, finding.found) == (Severity.BLOCK, "0.3 GB (cgroup)")
+    assert "raise the cgroup's limit" in finding.next_step.en
+
+
 def test_more_threads_than_cores_are_warned_of() -> None:
     # The two nodes have 64 cores; 128 would be hyperthreads.
     facts = hosts.rtx4090_480gb_two_sockets()
@@ -388,6 +412,7 @@ def test_what_a_host_did_not_say_is_unknown_with_a_way_to_find_out_and_never_ref
         "engine-image",
         "engine-reads",
         "memory-policy",
+        "inference-cpus",
         "profile-status",
     }
     assert all(one.next_step.en.startswith("find out with: ") for one in unknown.values())
@@ -407,4 +432,4 @@ def test_every_check_has_its_own_name() -> None:
             *profile_findings(shipped("demo"), settings, facts, where, budget, ()),
         )
     ]
-    assert len(names) == len(set(names)) == 51
+    assert len(names) == len(set(names)) == 52

@@ -246,3 +246,14 @@ def test_every_field_but_the_arguments_has_its_reason() -> None:
             reasons = placed(profile, facts).reasons
             assert fields == set(reasons)
             assert all(reasons.values())
+
+
+def test_weights_go_to_the_node_of_the_cpus_that_the_operator_chose() -> None:
+    facts, demo = hosts.rtx4090_480gb_two_sockets(), a_profile("demo")
+    second = placed(demo, facts, inference_cpus="32-63")
+    assert (second.policy, second.nodes, second.threads) == (MemoryPolicy.ONE_NODE, (1,), 31)
+    assert placed(demo, facts, inference_cpus="0-3,32-35", memory_policy="interleave").nodes == (
+        0,
+        1,
+    )
+    assert placed(demo, facts, inference_cpus="500-600").nodes == (0,)

@@ -142,3 +142,9 @@ def test_two_services_cannot_share_a_port(tmp_path: Path) -> None:
 def test_a_context_that_no_engine_can_count_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"2\^31"):
         settled(tmp_path, {"context_tokens": str(2**30), "slots": "2"})
+
+
+@pytest.mark.parametrize("cpus", ["5-2", "0-3,9-8", "0-99999999999", "a", "1-"])
+def test_cpus_that_docker_would_refuse_are_refused_here(cpus: str) -> None:
+    with pytest.raises(BadConfiguration, match="inference_cpus"):
+        settle((Layer(values={"inference_cpus": cpus}, origins={"inference_cpus": "--x"}),))

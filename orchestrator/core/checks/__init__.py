@@ -85,6 +85,7 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
         engine.engine_reads(profile, unreadable),
         engine.engine_arguments(profile, placement, facts),
         speed.threads(placement, facts),
+        speed.inference_cpus(settings, facts),
         speed.memory_policy(placement),
         speed.load_time(profile, settings, facts),
         fit.sources(profile, budget, settings, facts),

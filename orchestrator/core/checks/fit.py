@@ -91,10 +91,9 @@ def memory(profile: Profile, budget: Budget, facts: HostFacts) -> Finding:
     """Against what can be had now, which a cgroup may limit; swap does not count."""
     figure = profile.needs.memory
     least = max(figure.least_bytes, _ram_bytes(budget))
-    available, limit = facts.memory.available_bytes, facts.limits.memory_bytes
-    if available is None:
+    available, have = facts.memory.available_bytes, facts.usable_memory_bytes
+    if have is None:
         return MEMORY.unknown(gb(least))
-    have = available if limit is None else min(available, limit)
     found = gb(have) if have == available else f"{gb(have)} (cgroup)"
     if have < least:
         return MEMORY.block(found, gb(least), _more_memory(facts, have, least))
@@ -112,7 +111,7 @@ _TIGHT = Said(
 
 def _more_memory(facts: HostFacts, have: int, least: int) -> Remedy:
     lacking, total = gb(least - have), facts.memory.total_bytes
-    if facts.limits.memory_bytes == have:
+    if facts.memory.available_bytes != have:
         text = Said(
             f"raise the cgroup's limit by {lacking}, or choose a smaller profile: "
             "python3 -m orchestrator recommend",
