@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import docker
 import httpx
@@ -148,7 +148,7 @@ class EngineLookout:
             if container is None or container.status != "running":
                 return 0
             try:
-                seen = self._engine.api.stats(container.id, stream=False, one_shot=True)
+                seen = cast("dict[str, Any]", container.stats(stream=False, one_shot=True))
             except NotFound:  # removed since it was found
                 return 0
         # Of cgroup v2, and of v1: there anonymous memory is called rss.

@@ -433,3 +433,13 @@ def test_every_check_has_its_own_name() -> None:
         )
     ]
     assert len(names) == len(set(names)) == 52
+
+
+def test_to_undo_a_newer_driver_is_to_install_the_one_that_was_there() -> None:
+    facts = hosts.old_driver_v100()
+    finding = cards.driver(shipped("deepseek-r1-q4km"), facts)
+    assert finding.severity is Severity.BLOCK
+    assert finding.undo == "apt-get install -y nvidia-driver-470"
+    without = facts.model_copy(update={"driver_version": None, "gpus": (Gpu(index=0),)})
+    undo = cards.driver(shipped("deepseek-r1-q4km"), without).undo
+    assert undo == "apt-get purge -y '^nvidia-driver.*'"

@@ -129,15 +129,11 @@ def test_the_engine_holds_what_the_kernel_does_not_count_as_available(
 ) -> None:
     """Its mapped weights are page cache, which is available already; its limit is no amount at all."""
 
-    def stats(name: str, *, stream: bool, one_shot: bool) -> dict[str, object]:
-        assert (name, stream, one_shot) == ("abc", False, True)
+    def stats(*, stream: bool, one_shot: bool) -> dict[str, object]:
+        assert (stream, one_shot) == (False, True)
         return {"memory_stats": {"usage": 9999, "limit": 10**12, "stats": counted}}
 
-    container = SimpleNamespace(
-        status="running", id="abc", attrs={"HostConfig": {"Memory": 10**12}}
-    )
+    container = SimpleNamespace(status="running", stats=stats)
     lookout = EngineLookout.__new__(EngineLookout)
     monkeypatch.setattr(lookout, "_find", lambda _service: container)
-    engine = SimpleNamespace(api=SimpleNamespace(stats=stats))
-    monkeypatch.setattr(lookout, "_engine", engine, raising=False)
     assert lookout.memory_held("inference") == held

@@ -129,3 +129,13 @@ def test_programs_get_every_profile_with_its_reasons() -> None:
     record = ranking_as_record(ranked, recommended(ranked))
     assert record["recommended"] == "deepseek-r1-ud-q2kxl"
     assert {entry["name"] for entry in record["profiles"]} == {p.name for p in PROFILES()}
+
+
+def test_cores_that_a_limit_does_not_grant_decode_nothing() -> None:
+    facts = hosts.rtx3090_512gb()
+    profile = about("deepseek-r1-distill-70b", facts).advice.profile
+    whole = tokens_per_s(profile, facts)
+    limits = facts.limits.model_copy(update={"cpus": 2.0})
+    granted = tokens_per_s(profile, facts.model_copy(update={"limits": limits}))
+    assert whole is not None
+    assert granted == pytest.approx(whole * 2 / 32)

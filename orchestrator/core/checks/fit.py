@@ -184,20 +184,21 @@ def sources(profile: Profile, budget: Budget, settings: Settings, facts: HostFac
         return SOURCES.ok(names)
     if settings.source_dir is not None:
         return SOURCES.ok(str(settings.source_dir))
-    answers = [_answers(source, facts) for source in profile.sources]
-    if any(answers):
+    heard = [answers(source, facts) for source in profile.sources]
+    if any(heard):
         return SOURCES.ok(names, names)
-    if None in answers:
+    if None in heard:
         return SOURCES.unknown(names)
     folder = Said(
         "name a mirror (ORCH_HF_ENDPOINT=https://...), or copy the weights here and name the folder: "
         "ORCH_SOURCE_DIR=FOLDER",
         "请指定镜像站（ORCH_HF_ENDPOINT=https://...），或把权重拷贝到本机并指定文件夹：ORCH_SOURCE_DIR=文件夹",
     )
-    return SOURCES.warn(f"0 of {len(answers)}", names, Remedy(next_step=folder))
+    return SOURCES.warn(f"0 of {len(heard)}", names, Remedy(next_step=folder))
 
 
-def _answers(source: ProfileSource, facts: HostFacts) -> bool | None:
+def answers(source: ProfileSource, facts: HostFacts) -> bool | None:
+    """Does the place where it is answer from here? None: nobody asked."""
     match source:
         case HuggingFaceSource():
             return facts.reach.huggingface
