@@ -149,6 +149,7 @@ def consider(
             best.name,
             "the best here of those that this version can start; "
             "see: python3 -m orchestrator recommend",
+            chosen=False,
         ),
         facts=facts,
         advice=best.advice,
@@ -165,9 +166,9 @@ def refuse_unfit(
     findings = considered.advice.findings
     return refuse(
         tuple(found for found in findings if not (pulling and found.check in NOT_FOR_PULL)),
-        forced=forced,
+        forced=[name for name in forced if not (pulling and name in NOT_FOR_PULL)],
         profile=considered.profile,
-        chosen=considered.settings.profile is not None,
+        chosen=considered.pick.chosen,
     )
 
 

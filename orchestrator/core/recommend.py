@@ -21,10 +21,11 @@ MENDABLE = frozenset({NO_IMAGE, "docker", "compose", "buildx", "toolkit", "ports
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A profile, and why this one, in one line."""
+    """A profile, and why this one, in one line. `chosen`: by somebody, now or before."""
 
     name: str
     reason: str
+    chosen: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,11 @@ import pytest
 
 import hosts
 from judged import shipped
-from orchestrator.choosing import first_advice
+from orchestrator.choosing import Considered, first_advice, refuse_unfit
 from orchestrator.cli import main
 from orchestrator.core.errors import BadConfiguration, UnfitHost, UnfitProfile
 from orchestrator.core.facts import HostFacts
+from orchestrator.core.recommend import Pick
 from orchestrator.place import settings_without_profile
 
 FLAGSHIP = ("--profile", "deepseek-r1-q4km")
@@ -99,3 +100,28 @@ def test_weights_on_this_disk_are_nothing_to_another_host(
     advice = first_advice(profile, layers, place, hosts.h200(), elsewhere=elsewhere)
     names = [term.name for term in advice.budget.disk.terms]
     assert ("weights to fetch" in names) is elsewhere
+
+
+def considered(tmp_path: Path, *, chosen: bool) -> Considered:
+    layers, _, place = settings_without_profile(tmp_path, {})
+    facts, profile = hosts.rtx4090_256gb(), shipped("deepseek-r1-q4km")
+    return Considered(
+        layers=layers,
+        pick=Pick(profile.name, "", chosen=chosen),
+        facts=facts,
+        advice=first_advice(profile, layers, place, facts),
+    )
+
+
+@pytest.mark.parametrize(("chosen", "kind"), [(True, UnfitProfile), (False, UnfitHost)])
+def test_a_profile_that_served_before_is_refused_as_one_that_was_chosen(
+    tmp_path: Path, chosen: bool, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        refuse_unfit(considered(tmp_path, chosen=chosen), ())
+
+
+def test_a_pull_may_be_told_to_skip_a_check_that_it_does_not_make(tmp_path: Path) -> None:
+    forced = ("toolkit", "engine-image", "memory")
+    overridden = refuse_unfit(considered(tmp_path, chosen=True), forced, pulling=True)
+    assert [found.check for found in overridden] == ["memory"]
