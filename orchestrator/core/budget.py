@@ -79,12 +79,16 @@ def _ram(placement: Placement, terms: tuple[Term, ...], facts: HostFacts) -> Ite
         yield Share(
             where=f"RAM node {node.id}",
             terms=tuple(_of_node(term, placement.policy, place, len(chosen)) for term in terms),
-            have_bytes=_node_have(node, facts),
+            have_bytes=_node_have(node, facts, len(chosen)),
         )
 
 
-def _node_have(node: NumaNode, facts: HostFacts) -> int | None:
-    known = (node_room(node, facts), facts.usable_memory_bytes)
+def _node_have(node: NumaNode, facts: HostFacts, count: int) -> int | None:
+    """What a cgroup grants is for all the nodes together."""
+    usable = facts.usable_memory_bytes
+    if usable is not None and usable != facts.memory.available_bytes:
+        usable //= count
+    known = (node_room(node, facts), usable)
     return min((size for size in known if size is not None), default=None)
 
 
