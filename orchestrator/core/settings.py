@@ -127,7 +127,7 @@ class Settings(BaseModel):
         "", description="where weights lie on a host of several NUMA nodes; none: chosen for you"
     )
     gpus: str = Field(
-        "", pattern=r"^(\d+(,\d+)*)?$", description="indices of the cards to use, as in 0,1"
+        "", pattern=r"^(\d+(,\d+)*)?$", description="indices of the cards to plan for, as in 0,1"
     )
     gpu_experts: int = Field(0, ge=0, description="routed experts of each layer on the GPU")
     slots: int = Field(1, ge=1, le=64, description="requests the engine works on at once")
@@ -137,8 +137,12 @@ class Settings(BaseModel):
     )
     max_tokens: int = Field(2048, ge=1, description="the longest reply")
     first_token_timeout_s: int = Field(600, ge=1, description="patience with a first token")
-    idle_timeout_s: int = Field(120, ge=1, description="patience between two tokens")
-    total_timeout_s: int = Field(3600, ge=1, description="the longest that a reply may take")
+    idle_timeout_s: int = Field(
+        120, ge=1, description="patience between two tokens; nothing enforces it yet"
+    )
+    total_timeout_s: int = Field(
+        3600, ge=1, description="the longest a reply may take; nothing enforces it yet"
+    )
     load_timeout_s: int = Field(600, ge=1, description="patience with the engine's start")
     tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
 

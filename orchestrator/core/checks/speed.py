@@ -5,7 +5,7 @@ import math
 from orchestrator.core.checks.check import Check, Remedy
 from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.facts import HostFacts
-from orchestrator.core.pins import format_cpus, parse_cpus
+from orchestrator.core.pins import cores_on, format_cpus, parse_cpus
 from orchestrator.core.placement import MemoryPolicy, Placement
 from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Settings
@@ -50,7 +50,7 @@ LOAD_TIME = Check(
 
 
 def threads(placement: Placement, facts: HostFacts) -> Finding:
-    cores = _cores(placement, facts)
+    cores = cores_on(placement.nodes, facts)
     if cores is None:
         return THREADS.unknown(f">= {placement.threads} cores")
     granted = facts.limits.cpus
@@ -119,15 +119,6 @@ def load_time(profile: Profile, settings: Settings, facts: HostFacts) -> Finding
         faster,
     )
     return LOAD_TIME.warn(found, f"<= {_minutes(patience)}", remedy)
-
-
-def _cores(placement: Placement, facts: HostFacts) -> int | None:
-    """Physical cores of the nodes used."""
-    counts = [node.physical_cores for node in facts.nodes or () if node.id in set(placement.nodes)]
-    known = [count for count in counts if count is not None]
-    if not counts or len(known) < len(counts):
-        return facts.cpu.physical_cores
-    return sum(known)
 
 
 def _minutes(seconds: float) -> str:
