@@ -141,9 +141,9 @@ def test_a_rented_container_without_docker_is_told_what_to_rent() -> None:
     finding = of_host(hosts.container_64gb_limit_on_512gb())["container"]
     assert finding.severity is Severity.BLOCK
     assert finding.of_host
-    for said in ("virtual machine or bare metal", "382 GB", "480 GB", "14 GB"):
+    for said in ("virtual machine or bare metal", "402 GB", "480 GB", "14 GB"):
         assert said in finding.next_step.en
-    for said in ("虚拟机或裸金属", "382 GB", "480 GB", "14 GB"):
+    for said in ("虚拟机或裸金属", "402 GB", "480 GB", "14 GB"):
         assert said in finding.next_step.zh
 
 

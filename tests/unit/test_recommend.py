@@ -139,3 +139,18 @@ def test_cores_that_a_limit_does_not_grant_decode_nothing() -> None:
     granted = tokens_per_s(profile, facts.model_copy(update={"limits": limits}))
     assert whole is not None
     assert granted == pytest.approx(whole * 2 / 32)
+
+
+def test_who_rents_what_the_check_names_is_not_refused_for_it() -> None:
+    """382 GB, upstream's least, is less than the experts alone."""
+    facts = hosts.rtx3090_512gb()
+    rented = facts.limits.model_copy(update={"container": "docker"})
+    unable = facts.docker.model_copy(update={"answers": False})
+    in_container = about(
+        "deepseek-r1-q4km", facts.model_copy(update={"limits": rented, "docker": unable})
+    )
+    advised = next(one for one in in_container.advice.findings if one.check == "container")
+    needed = next(one for one in in_container.advice.findings if one.check == "memory").needed
+    assert needed == "402.2 GB"
+    assert "402 GB must be available" in advised.next_step.en
+    assert "402 GB" in advised.next_step.zh
