@@ -408,6 +408,7 @@ def test_what_a_host_did_not_say_is_unknown_with_a_way_to_find_out_and_never_ref
     assert set(found) - set(unknown) == {
         "ports",
         "engine-arguments",
+        "context",
         "memory-limit",
         "engine-image",
         "engine-reads",
@@ -432,7 +433,7 @@ def test_every_check_has_its_own_name() -> None:
             *profile_findings(shipped("demo"), settings, facts, where, budget, ()),
         )
     ]
-    assert len(names) == len(set(names)) == 52
+    assert len(names) == len(set(names)) == 53
 
 
 def test_to_undo_a_newer_driver_is_to_install_the_one_that_was_there() -> None:

@@ -8,6 +8,7 @@ import pytest
 import hosts
 from orchestrator.adapters.profile_files import read_all
 from orchestrator.core.advice import advise
+from orchestrator.core.checks.finding import Severity
 from orchestrator.core.deriving import derived
 from orchestrator.core.facts import HostFacts, Reach
 from orchestrator.core.recommend import (
@@ -18,6 +19,7 @@ from orchestrator.core.recommend import (
     tokens_per_s,
 )
 from orchestrator.core.render_fit import ranking_as_record, ranking_as_text
+from orchestrator.core.settings import Layer
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 PROFILES = lru_cache(maxsize=1)(lambda: read_all(CONFIGS))
@@ -139,6 +141,26 @@ def test_cores_that_a_limit_does_not_grant_decode_nothing() -> None:
     granted = tokens_per_s(profile, facts.model_copy(update={"limits": limits}))
     assert whole is not None
     assert granted == pytest.approx(whole * 2 / 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "warned"),
+    [
+        ("deepseek-r1-ud-q2kxl", 4096, False),
+        ("deepseek-r1-ud-q2kxl", 131_072, True),  # 655 GB of KV cache in llama.cpp
+        ("deepseek-v4-flash", 1_000_000, True),
+        ("deepseek-r1-q4km", 131_072, False),  # computed: the budget has it
+    ],
+)
+def test_published_figures_are_not_taken_for_a_longer_context(
+    name: str, tokens: int, warned: bool
+) -> None:
+    profile = next(profile for profile in PROFILES() if profile.name == name)
+    layer = Layer(values={"context_tokens": tokens}, origins={"context_tokens": "a test"})
+    advice = advise(profile, (layer,), hosts.h200(), derived(profile.model), 0)
+    finding = next(found for found in advice.findings if found.check == "context")
+    assert finding.severity is (Severity.WARN if warned else Severity.OK)
+    assert finding.found == f"{tokens * advice.placement.slots:,} tokens"
 
 
 def test_who_rents_what_the_check_names_is_not_refused_for_it() -> None:

@@ -84,6 +84,7 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
         engine.engine_image(profile),
         engine.engine_reads(profile, unreadable),
         engine.engine_arguments(profile, placement, facts),
+        engine.context(profile, settings, budget),
         speed.threads(placement, facts),
         speed.inference_cpus(settings, facts),
         speed.memory_policy(placement),
