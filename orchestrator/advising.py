@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from orchestrator.adapters import profile_files
@@ -34,7 +35,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.gates import ImagePresent
-from orchestrator.core.recommend import Ranked, recommended, startable
+from orchestrator.core.recommend import least_demanding, recommended, startable
 from orchestrator.core.settings import Layer, settle
 from orchestrator.doctoring import doctor_record, doctor_text, doctor_title
 from orchestrator.place import Place, settings_without_profile
@@ -45,7 +46,12 @@ def plan(typed: Typed) -> int:
     """The fit first, also where the rest can't be planned from here."""
     layers, settings, place = settings_without_profile(typed.root, typed.flags)
     lookout = None if typed.saved_facts else EngineLookout(settings.project)
-    considered = consider(layers, place, lookout, typed.saved_facts)
+    try:
+        considered = consider(layers, place, lookout, typed.saved_facts)
+    except UnfitHost as error:  # there is no profile that a plan could be about
+        if typed.as_json:
+            print_json({"profile": None, "refused": _refusal(error)}, indent=2)
+        raise
     prepared: Prepared | None = None
     trouble: OrchestratorError | None = None
     try:
@@ -73,10 +79,12 @@ def _plan_record(
         **render.as_record(prepared.plan if prepared else None, advice),
         **render_fit.advice_as_record(advice),
         "findings": doctor_record(advice.findings),
-        "refused": None
-        if trouble is None
-        else {"what": trouble.what, "why": trouble.why, "next_step": trouble.next_step},
+        "refused": None if trouble is None else _refusal(trouble),
     }
+
+
+def _refusal(error: OrchestratorError) -> dict[str, str]:
+    return {"what": error.what, "why": error.why, "next_step": error.next_step}
 
 
 def _print_plan(
@@ -85,7 +93,8 @@ def _print_plan(
     prepared: Prepared | None,
     lookout: EngineLookout | None,
 ) -> None:
-    print(f"profile {considered.profile.name}: {considered.pick.reason}\n")
+    chosen = f"profile {considered.profile.name}: {considered.pick.reason}"
+    print(fill(chosen, render_fit.WIDTH, subsequent_indent="  ") + "\n")
     print(render_fit.advice_as_text(considered.advice))
     if prepared is not None and lookout is not None:
         present = frozenset(
@@ -106,7 +115,7 @@ def recommend(typed: Typed) -> int:
     """Every profile ranked for this host; exit code 3 where none can run."""
     layers, _, place = settings_without_profile(typed.root, typed.flags)
     facts = _facts(typed, layers, place)
-    ranking = ranking_of(layers, place, facts)
+    ranking = ranking_of(layers, place, facts, elsewhere=typed.saved_facts is not None)
     best = recommended(ranking)
     if typed.as_json:
         print_json(render_fit.ranking_as_record(ranking, best), indent=2)
@@ -121,8 +130,11 @@ def doctor(typed: Typed, *, only: Sequence[str], save_to: Path | None) -> int:
     facts = _facts(typed, layers, place)
     if save_to is not None:
         save_facts(save_to, facts)
-        print(f"Saved: {save_to}. It holds no names, addresses or serial numbers of this host.")
-    advice, how = _subject(layers, place, facts)
+        print(
+            f"Saved: {save_to}. It holds no names, addresses or serial numbers of this host.",
+            file=sys.stderr if typed.as_json else sys.stdout,
+        )
+    advice, how = _subject(layers, place, facts, elsewhere=typed.saved_facts is not None)
     found = _only(advice.findings, only)
     if typed.as_json:
         print_json({"profile": advice.profile.name, "checks": doctor_record(found)}, indent=2)
@@ -159,18 +171,20 @@ _BEST = Said(
 _NOT_EVEN = Said("not even this one fits here", "连它也放不下")
 
 
-def _subject(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Advice, Said]:
+def _subject(
+    layers: tuple[Layer, ...], place: Place, facts: HostFacts, *, elsewhere: bool
+) -> tuple[Advice, Said]:
     """The profile that the checks are for, and why this one."""
     named = settle(layers).settings.profile
-    name = named or previous_profile(place)
+    name = named or (None if elsewhere else previous_profile(place))
     if name is not None:
         profile = profile_files.read_profile(place.configs, name)
         how = _NAMED if named else _SERVES
-        return first_advice(profile, layers, place, facts), how
-    ranking: tuple[Ranked, ...] = ranking_of(layers, place, facts)
+        return first_advice(profile, layers, place, facts, elsewhere=elsewhere), how
+    ranking = ranking_of(layers, place, facts, elsewhere=elsewhere)
     if best := startable(ranking):
         return best.advice, _BEST
-    return ranking[-1].advice, _NOT_EVEN
+    return least_demanding(ranking).advice, _NOT_EVEN
 
 
 def _only(findings: tuple[Finding, ...], names: Sequence[str]) -> tuple[Finding, ...]:

@@ -18,7 +18,7 @@ from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory
 from orchestrator.core.preflight import refuse
 from orchestrator.core.profile import Profile, WheelSource
-from orchestrator.core.recommend import Pick, Ranked, rank, startable
+from orchestrator.core.recommend import Pick, Ranked, least_demanding, rank, startable
 from orchestrator.core.render import from_env_file
 from orchestrator.core.settings import Layer, Settings, settle
 from orchestrator.place import Place
@@ -63,6 +63,8 @@ def read_facts(
     if available is None:
         return facts
     freed = available + lookout.memory_held("inference")
+    if facts.memory.total_bytes is not None:
+        freed = min(freed, facts.memory.total_bytes)
     memory = facts.memory.model_copy(update={"available_bytes": freed})
     return facts.model_copy(update={"memory": memory})
 
@@ -88,20 +90,33 @@ def endpoints_of(settings: Settings) -> dict[str, str]:
     return {name: str(endpoint) for name, endpoint in asked.items() if endpoint}
 
 
-def ranking_of(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Ranked, ...]:
+def ranking_of(
+    layers: tuple[Layer, ...], place: Place, facts: HostFacts, *, elsewhere: bool = False
+) -> tuple[Ranked, ...]:
     """Every profile judged by its published figures: nothing is fetched for it."""
     profiles = profile_files.read_all(place.configs)
-    return rank((first_advice(profile, layers, place, facts) for profile in profiles), facts)
+    return rank(
+        (first_advice(each, layers, place, facts, elsewhere=elsewhere) for each in profiles), facts
+    )
 
 
 def first_advice(
-    profile: Profile, layers: tuple[Layer, ...], place: Place, facts: HostFacts
+    profile: Profile,
+    layers: tuple[Layer, ...],
+    place: Place,
+    facts: HostFacts,
+    *,
+    elsewhere: bool = False,
 ) -> Advice:
-    """By its figures and its lock, before any header is read."""
+    """By its figures and its lock, before any header is read.
+
+    `elsewhere`: for a host whose facts were saved: what lies on this disk is nothing to it.
+    """
     lock = files.find_lock(place.configs, profile)
-    missing = still_missing(profile, lock, place)
+    missing = profile.model.total_bytes if elsewhere else still_missing(profile, lock, place)
     inventory = derived(profile.model)
-    return advise(profile, layers, facts, inventory, missing, locked=lock is not None)
+    locked = lock is not None and not elsewhere
+    return advise(profile, layers, facts, inventory, missing, locked=locked)
 
 
 def still_missing(profile: Profile, lock: Lock | None, place: Place) -> int:
@@ -121,15 +136,16 @@ def consider(
     settings = settle(layers).settings
     facts = read_facts(settings, place, lookout, saved_facts)
     name, reason = settings.profile, "as you asked"
-    if name is None and saved_facts is None:
+    elsewhere = saved_facts is not None
+    if name is None and not elsewhere:
         name, reason = previous_profile(place), "it was chosen last time; another: --profile NAME"
     if name is not None:
         profile = profile_files.read_profile(place.configs, name)
-        advice = first_advice(profile, layers, place, facts)
+        advice = first_advice(profile, layers, place, facts, elsewhere=elsewhere)
         return Considered(layers=layers, pick=Pick(name, reason), facts=facts, advice=advice)
-    if saved_facts is None:
+    if not elsewhere:
         facts = with_reach(facts, settings, profile_files.read_all(place.configs))
-    best = startable(ranking := ranking_of(layers, place, facts))
+    best = startable(ranking := ranking_of(layers, place, facts, elsewhere=elsewhere))
     if best is None:
         raise _nothing_fits(ranking)
     return Considered(
@@ -138,6 +154,7 @@ def consider(
             best.name,
             "the best for this host that this release can start; others: "
             "python3 -m orchestrator recommend",
+            chosen=False,
         ),
         facts=facts,
         advice=best.advice,
@@ -154,9 +171,9 @@ def refuse_unfit(
     findings = considered.advice.findings
     return refuse(
         tuple(found for found in findings if not (pulling and found.check in NOT_FOR_PULL)),
-        forced=forced,
+        forced=[name for name in forced if not (pulling and name in NOT_FOR_PULL)],
         profile=considered.profile,
-        chosen=considered.settings.profile is not None,
+        chosen=considered.pick.chosen,
     )
 
 
@@ -195,7 +212,7 @@ def chosen_profile(layers: tuple[Layer, ...], place: Place) -> Profile:
 
 
 def _nothing_fits(ranking: Sequence[Ranked]) -> UnfitHost:
-    smallest = ranking[-1] if ranking else None
+    smallest = least_demanding(ranking) if ranking else None
     why = smallest.against if smallest else ("there is no profile at all",)
     return UnfitHost(
         "no profile can run on this host",

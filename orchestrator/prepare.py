@@ -122,7 +122,8 @@ def prepare_pull(
     settings, lock = considered.settings, weights.supply.lock
     # A job at work minds the space itself, and it changes meanwhile.
     missing = 0 if weights.at_work else still_missing(considered.profile, lock, place)
-    refuse_full_disk(considered.profile, settings, considered.facts, missing)
+    if "disk" not in forced:
+        refuse_full_disk(considered.profile, settings, considered.facts, missing)
     base = _base_system(settings, lookout)
     builds = _builds(place, base, considered, stack_owner(considered.facts))
     needed = [build for build in builds if build.recipe.name in {BASE.name, "weights"}]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.core.arguments import Told, cpu_infer, engine_arguments
-from orchestrator.core.facts import Gpu, HostFacts, NumaNode
+from orchestrator.core.facts import HostFacts, NumaNode
+from orchestrator.core.gpu_choice import choose_gpus
 from orchestrator.core.inventory import Inventory, WeightClass
 from orchestrator.core.pins import (
     choose_threads,
@@ -72,7 +73,7 @@ def place(
     uses_gpu = profile.engine is not Engine.LLAMACPP
     cores = count_cores(nodes, facts, allowed)
     threads = choose_threads(cores, settings.threads, beside_gpu=uses_gpu)
-    gpus, why_gpus = _gpus(profile, settings, facts)
+    gpus, why_gpus = choose_gpus(profile, settings, facts)
     limit, why_limit = _memory_limit(profile, settings, inventory, terms, policy, len(nodes))
     max_tokens = min(settings.max_tokens, settings.context_tokens - 1)
     told = Told(
@@ -135,6 +136,7 @@ def _policy(
         why = "the host has one memory node" if nodes else "the host's memory nodes are not known"
         return MemoryPolicy.LOCAL, nodes, why
     asked = MemoryPolicy(settings.memory_policy) if settings.memory_policy else None
+    nodes = _of_cpus(parse_cpus(settings.inference_cpus), nodes)
     best = _best(nodes, facts, sum(term.size_bytes for term in terms))
     if asked is MemoryPolicy.LOCAL:
         return asked, (), "as set: memory_policy = local, so the kernel decides by page"
@@ -148,6 +150,11 @@ def _policy(
     refused = f"{engine.value} has no copy by node; " if asked is MemoryPolicy.REPLICATE else ""
     policy, chosen, why = _choose(engine, facts, nodes, best, sum(t.size_bytes for t in terms))
     return policy, chosen, refused + why
+
+
+def _of_cpus(cpus: frozenset[int], nodes: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
+    """Where the operator chose the CPUs, the nodes that have them: weights are read from there."""
+    return tuple(node for node in nodes if cpus & set(node.cpus or ())) or nodes
 
 
 def _best(nodes: tuple[NumaNode, ...], facts: HostFacts, need: int) -> NumaNode:
@@ -205,36 +212,6 @@ def _cpuset(
     if not chosen or chosen == everything:
         return "", f"all CPUs: {why}"
     return format_cpus(chosen), why
-
-
-def _gpus(profile: Profile, settings: Settings, facts: HostFacts) -> tuple[tuple[int, ...], str]:
-    if profile.engine is Engine.LLAMACPP or profile.needs.vram is None:
-        on_cpu = f"{profile.engine.value} runs {profile.name} on the CPU"
-        return (), f"{_unused(facts.gpus)}: {on_cpu}" if facts.gpus else on_cpu
-    if settings.gpus:
-        chosen = tuple(int(index) for index in settings.gpus.split(","))
-        return chosen, f"as set: gpus = {settings.gpus}"
-    if not facts.gpus:
-        return (), "the host has no card" if facts.gpus == () else "its cards are not known"
-    whole = [gpu for gpu in facts.gpus if not gpu.mig]
-    wanted = max(1, profile.needs.gpus)
-    # By size and not by what is free: once the engine runs, its own card has least.
-    largest = sorted(whole, key=lambda gpu: (-(gpu.memory_bytes or 0), gpu.index))[:wanted]
-    if not largest:
-        return (), "MIG cuts every card of this host, and a slice is not used"
-    found = ", ".join(_size(gpu) for gpu in largest)
-    return tuple(sorted(gpu.index for gpu in largest)), f"the largest: {found}"
-
-
-def _unused(gpus: Sequence[Gpu]) -> str:
-    if len(gpus) > 1:
-        return f"{len(gpus)} cards are not used"
-    return f"the {gpus[0].name or 'card'} is not used"
-
-
-def _size(gpu: Gpu) -> str:
-    size = "an unknown amount" if gpu.memory_bytes is None else _gb(gpu.memory_bytes)
-    return f"card {gpu.index} has {size}"
 
 
 def _memory_limit(  # noqa: PLR0913, PLR0917 - each decides it
