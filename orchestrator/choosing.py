@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.adapters import files, index, profile_files
@@ -44,6 +44,12 @@ class Considered:
     @property
     def settings(self) -> Settings:
         return self.advice.settled.settings
+
+
+def elsewhere(place: Place) -> Place:
+    """For another host: what is on this one's disk and serves here says nothing of it."""
+    nowhere = place.state / "of-another-host"
+    return replace(place, weights=nowhere, state=nowhere)
 
 
 def read_facts(
