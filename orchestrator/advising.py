@@ -16,6 +16,7 @@ from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.choosing import (
     Considered,
     consider,
+    elsewhere,
     first_advice,
     previous_profile,
     ranking_of,
@@ -26,6 +27,7 @@ from orchestrator.choosing import (
 from orchestrator.commands import Typed, print_json
 from orchestrator.core import render, render_fit
 from orchestrator.core.advice import Advice
+from orchestrator.core.checks.captured import naming_files
 from orchestrator.core.checks.finding import Finding, Said, Severity
 from orchestrator.core.errors import (
     BadConfiguration,
@@ -36,7 +38,7 @@ from orchestrator.core.errors import (
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.gates import ImagePresent
 from orchestrator.core.recommend import least_demanding, recommended, startable
-from orchestrator.core.settings import Layer, settle
+from orchestrator.core.settings import Layer, Settings, settle
 from orchestrator.doctoring import doctor_record, doctor_text, doctor_title
 from orchestrator.place import Place, settings_without_profile
 from orchestrator.prepare import Prepared, prepare
@@ -44,7 +46,7 @@ from orchestrator.prepare import Prepared, prepare
 
 def plan(typed: Typed) -> int:
     """The fit first, also where the rest can't be planned from here."""
-    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    layers, settings, place = _settled(typed)
     lookout = None if typed.saved_facts else EngineLookout(settings.project)
     try:
         considered = consider(layers, place, lookout, typed.saved_facts)
@@ -113,9 +115,9 @@ def _print_plan(
 
 def recommend(typed: Typed) -> int:
     """Every profile ranked for this host; exit code 3 where none can run."""
-    layers, _, place = settings_without_profile(typed.root, typed.flags)
+    layers, _, place = _settled(typed)
     facts = _facts(typed, layers, place)
-    ranking = ranking_of(layers, place, facts, elsewhere=typed.saved_facts is not None)
+    ranking = ranking_of(layers, place, facts)
     best = recommended(ranking)
     if typed.as_json:
         print_json(render_fit.ranking_as_record(ranking, best), indent=2)
@@ -126,7 +128,7 @@ def recommend(typed: Typed) -> int:
 
 def doctor(typed: Typed, *, only: Sequence[str], save_to: Path | None) -> int:
     """Every check of this host, for the profile named, serving or recommended; 3 with a blocker."""
-    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    layers, settings, place = _settled(typed)
     facts = _facts(typed, layers, place)
     if save_to is not None:
         save_facts(save_to, facts)
@@ -134,8 +136,10 @@ def doctor(typed: Typed, *, only: Sequence[str], save_to: Path | None) -> int:
             f"Saved: {save_to}. It holds no names, addresses or serial numbers of this host.",
             file=sys.stderr if typed.as_json else sys.stdout,
         )
-    advice, how = _subject(layers, place, facts, elsewhere=typed.saved_facts is not None)
+    advice, how = _subject(layers, place, facts)
     found = _only(advice.findings, only)
+    if typed.saved_facts is not None and typed.saved_facts.is_dir():
+        found = naming_files(found)
     if typed.as_json:
         print_json({"profile": advice.profile.name, "checks": doctor_record(found)}, indent=2)
     else:
@@ -145,6 +149,11 @@ def doctor(typed: Typed, *, only: Sequence[str], save_to: Path | None) -> int:
         print(doctor_text(found, language, width), end="")
     blocked = any(finding.severity is Severity.BLOCK for finding in found)
     return UnfitHost.exit_code if blocked else 0
+
+
+def _settled(typed: Typed) -> tuple[tuple[Layer, ...], Settings, Place]:
+    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    return layers, settings, elsewhere(place) if typed.saved_facts else place
 
 
 def _facts(typed: Typed, layers: tuple[Layer, ...], place: Place) -> HostFacts:
@@ -171,17 +180,15 @@ _BEST = Said(
 _NOT_EVEN = Said("not even this one fits here", "连它也放不下")
 
 
-def _subject(
-    layers: tuple[Layer, ...], place: Place, facts: HostFacts, *, elsewhere: bool
-) -> tuple[Advice, Said]:
+def _subject(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Advice, Said]:
     """The profile that the checks are for, and why this one."""
     named = settle(layers).settings.profile
-    name = named or (None if elsewhere else previous_profile(place))
+    name = named or previous_profile(place)
     if name is not None:
         profile = profile_files.read_profile(place.configs, name)
         how = _NAMED if named else _SERVES
-        return first_advice(profile, layers, place, facts, elsewhere=elsewhere), how
-    ranking = ranking_of(layers, place, facts, elsewhere=elsewhere)
+        return first_advice(profile, layers, place, facts), how
+    ranking = ranking_of(layers, place, facts)
     if best := startable(ranking):
         return best.advice, _BEST
     return least_demanding(ranking).advice, _NOT_EVEN

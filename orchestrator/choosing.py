@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.adapters import files, index, profile_files
@@ -44,6 +44,12 @@ class Considered:
     @property
     def settings(self) -> Settings:
         return self.advice.settled.settings
+
+
+def elsewhere(place: Place) -> Place:
+    """For another host: what is on this one's disk and serves here says nothing of it."""
+    nowhere = place.state / "of-another-host"
+    return replace(place, weights=nowhere, state=nowhere)
 
 
 def read_facts(
@@ -90,33 +96,20 @@ def endpoints_of(settings: Settings) -> dict[str, str]:
     return {name: str(endpoint) for name, endpoint in asked.items() if endpoint}
 
 
-def ranking_of(
-    layers: tuple[Layer, ...], place: Place, facts: HostFacts, *, elsewhere: bool = False
-) -> tuple[Ranked, ...]:
+def ranking_of(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Ranked, ...]:
     """Every profile judged by its published figures: nothing is fetched for it."""
     profiles = profile_files.read_all(place.configs)
-    return rank(
-        (first_advice(each, layers, place, facts, elsewhere=elsewhere) for each in profiles), facts
-    )
+    return rank((first_advice(each, layers, place, facts) for each in profiles), facts)
 
 
 def first_advice(
-    profile: Profile,
-    layers: tuple[Layer, ...],
-    place: Place,
-    facts: HostFacts,
-    *,
-    elsewhere: bool = False,
+    profile: Profile, layers: tuple[Layer, ...], place: Place, facts: HostFacts
 ) -> Advice:
-    """By its figures and its lock, before any header is read.
-
-    `elsewhere`: for a host whose facts were saved: what lies on this disk is nothing to it.
-    """
+    """By its figures and its lock, before any header is read."""
     lock = files.find_lock(place.configs, profile)
-    missing = profile.model.total_bytes if elsewhere else still_missing(profile, lock, place)
+    missing = still_missing(profile, lock, place)
     inventory = derived(profile.model)
-    locked = lock is not None and not elsewhere
-    return advise(profile, layers, facts, inventory, missing, locked=locked)
+    return advise(profile, layers, facts, inventory, missing, locked=lock is not None)
 
 
 def still_missing(profile: Profile, lock: Lock | None, place: Place) -> int:
@@ -136,16 +129,15 @@ def consider(
     settings = settle(layers).settings
     facts = read_facts(settings, place, lookout, saved_facts)
     name, reason = settings.profile, "as you asked"
-    elsewhere = saved_facts is not None
-    if name is None and not elsewhere:
+    if name is None:
         name, reason = previous_profile(place), "it was chosen last time; another: --profile NAME"
     if name is not None:
         profile = profile_files.read_profile(place.configs, name)
-        advice = first_advice(profile, layers, place, facts, elsewhere=elsewhere)
+        advice = first_advice(profile, layers, place, facts)
         return Considered(layers=layers, pick=Pick(name, reason), facts=facts, advice=advice)
-    if not elsewhere:
+    if saved_facts is None:
         facts = with_reach(facts, settings, profile_files.read_all(place.configs))
-    best = startable(ranking := ranking_of(layers, place, facts, elsewhere=elsewhere))
+    best = startable(ranking := ranking_of(layers, place, facts))
     if best is None:
         raise _nothing_fits(ranking)
     return Considered(

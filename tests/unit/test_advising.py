@@ -89,19 +89,6 @@ def test_the_plan_is_80_columns_wide_and_cuts_no_word_of_the_engines_command(run
             assert "--model_name local-model" in " ".join(out.split())
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_weights_on_this_disk_are_nothing_to_another_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
-) -> None:
-    layers, _, place = settings_without_profile(tmp_path, {})
-
-    monkeypatch.setattr("orchestrator.choosing.still_missing", lambda *_: 0)
-    profile = shipped("deepseek-r1-q4km")
-    advice = first_advice(profile, layers, place, hosts.h200(), elsewhere=elsewhere)
-    names = [term.name for term in advice.budget.disk.terms]
-    assert ("weights to fetch" in names) is elsewhere
-
-
 def considered(tmp_path: Path, *, chosen: bool) -> Considered:
     layers, _, place = settings_without_profile(tmp_path, {})
     facts, profile = hosts.rtx4090_256gb(), shipped("deepseek-r1-q4km")
