@@ -16,6 +16,7 @@ from orchestrator.core.deriving import derived
 from orchestrator.core.errors import BadConfiguration, UnfitHost
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory
+from orchestrator.core.memory_policy import standing_of
 from orchestrator.core.preflight import refuse
 from orchestrator.core.profile import Profile, WheelSource
 from orchestrator.core.recommend import Pick, Ranked, least_demanding, rank, startable
@@ -109,7 +110,8 @@ def first_advice(
     lock = files.find_lock(place.configs, profile)
     missing = still_missing(profile, lock, place)
     inventory = derived(profile.model)
-    return advise(profile, layers, facts, inventory, missing, locked=lock is not None)
+    locked, standing = lock is not None, standing_of(_started_with(place), profile.name)
+    return advise(profile, layers, facts, inventory, missing, locked=locked, standing=standing)
 
 
 def still_missing(profile: Profile, lock: Lock | None, place: Place) -> int:
@@ -177,6 +179,7 @@ def with_headers(considered: Considered, inventory: Inventory | None, missing: i
         considered.facts,
         inventory or considered.advice.inventory,
         missing,
+        standing=considered.advice.standing,
     )
     return Considered(
         layers=considered.layers, pick=considered.pick, facts=considered.facts, advice=advice
@@ -184,10 +187,14 @@ def with_headers(considered: Considered, inventory: Inventory | None, missing: i
 
 
 def previous_profile(place: Place) -> str | None:
-    previous = from_env_file(files.read_env_file(place.env_file)).get("STACK_PROFILE")
+    previous = _started_with(place).get("STACK_PROFILE")
     with suppress(BadConfiguration):
         return previous if previous in profile_files.known_profiles(place.configs) else None
     return None
+
+
+def _started_with(place: Place) -> dict[str, str]:
+    return from_env_file(files.read_env_file(place.env_file))
 
 
 def chosen_profile(layers: tuple[Layer, ...], place: Place) -> Profile:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from orchestrator.core.arguments import Told, cpu_infer, engine_arguments
 from orchestrator.core.facts import HostFacts, NumaNode
 from orchestrator.core.gpu_choice import choose_gpus
 from orchestrator.core.inventory import Inventory, WeightClass
+from orchestrator.core.memory_policy import MemoryPolicy, Standing, choose_nodes
 from orchestrator.core.pins import (
     choose_threads,
     count_cores,
@@ -16,25 +16,13 @@ from orchestrator.core.pins import (
     parse_cpus,
 )
 from orchestrator.core.profile import Engine, Profile
-from orchestrator.core.room import node_room
 from orchestrator.core.settings import Settings
 from orchestrator.core.terms import GIB, MIB, Term, is_repacked, memory_terms
 
+__all__ = ["MemoryPolicy", "Placement", "Standing", "place"]
+
 GPU_SHM_BYTES = 16 * GIB
 DOCKER_SHM_BYTES = 64 * MIB
-
-
-class MemoryPolicy(str, Enum):
-    """Where the pages of the weights are to lie.
-
-    ONE_NODE: all on one node, which has the threads too. INTERLEAVE: in turn on all nodes.
-    REPLICATE: a copy on every node. LOCAL: a host of one node, where there is nothing to choose.
-    """
-
-    LOCAL = "local"
-    ONE_NODE = "one node"
-    INTERLEAVE = "interleave"
-    REPLICATE = "replicate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +52,16 @@ class Placement:
 
 
 def place(
-    profile: Profile, settings: Settings, facts: HostFacts, inventory: Inventory | None
+    profile: Profile,
+    settings: Settings,
+    facts: HostFacts,
+    inventory: Inventory | None,
+    standing: Standing | None = None,
 ) -> Placement:
+    """`standing`: where this profile runs already."""
     terms = memory_terms(profile, settings, inventory)
-    policy, nodes, why_policy = _policy(profile.engine, settings, facts, terms)
+    need = sum(term.size_bytes for term in terms)
+    policy, nodes, why_policy = choose_nodes(profile.engine, settings, facts, need, standing)
     cpuset, why_cpuset = _cpuset(profile.engine, settings, facts, nodes)
     allowed = parse_cpus(settings.inference_cpus) or frozenset(facts.limits.cpuset or ())
     uses_gpu = profile.engine is not Engine.LLAMACPP
@@ -126,65 +120,6 @@ def _as_told(engine: Engine, threads: int) -> str:
     if engine is not Engine.KT_LEGACY:
         return ""
     return f"; it is told --cpu_infer {cpu_infer(threads)}, of which it makes one less"
-
-
-def _policy(
-    engine: Engine, settings: Settings, facts: HostFacts, terms: Sequence[Term]
-) -> tuple[MemoryPolicy, tuple[NumaNode, ...], str]:
-    nodes = facts.memory_nodes or ()
-    if len(nodes) < 2:  # noqa: PLR2004
-        why = "the host has one memory node" if nodes else "the host's memory nodes are not known"
-        return MemoryPolicy.LOCAL, nodes, why
-    asked = MemoryPolicy(settings.memory_policy) if settings.memory_policy else None
-    nodes = _of_cpus(parse_cpus(settings.inference_cpus), nodes)
-    best = _best(nodes, facts, sum(term.size_bytes for term in terms))
-    if asked is MemoryPolicy.LOCAL:
-        return asked, (), "as set: memory_policy = local, so the kernel decides by page"
-    if asked is MemoryPolicy.ONE_NODE:
-        return asked, (best,), f"as set: memory_policy = one node; node {best.id} suits best"
-    if asked is MemoryPolicy.REPLICATE and engine is Engine.KT_LEGACY:
-        why = f"as set: memory_policy = replicate; its USE_NUMA build, a copy on {len(nodes)} nodes"
-        return asked, nodes, why
-    if asked is MemoryPolicy.INTERLEAVE:
-        return asked, nodes, f"as set: memory_policy = interleave, over {len(nodes)} nodes"
-    refused = f"{engine.value} has no copy by node; " if asked is MemoryPolicy.REPLICATE else ""
-    policy, chosen, why = _choose(engine, facts, nodes, best, sum(t.size_bytes for t in terms))
-    return policy, chosen, refused + why
-
-
-def _of_cpus(cpus: frozenset[int], nodes: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
-    """Where the operator chose the CPUs, the nodes that have them: weights are read from there."""
-    return tuple(node for node in nodes if cpus & set(node.cpus or ())) or nodes
-
-
-def _best(nodes: tuple[NumaNode, ...], facts: HostFacts, need: int) -> NumaNode:
-    """The node for all of it: not the one with most room, which changes from one `up` to the next."""
-
-    def merit(node: NumaNode) -> tuple[bool, int, int]:
-        fits = (node_room(node, facts) or 0) >= need
-        return fits, node.physical_cores or 0, -node.id
-
-    return max(nodes, key=merit)
-
-
-def _choose(
-    engine: Engine, facts: HostFacts, nodes: tuple[NumaNode, ...], best: NumaNode, need: int
-) -> tuple[MemoryPolicy, tuple[NumaNode, ...], str]:
-    if engine is Engine.KT_SGLANG:
-        why = (
-            f"its {len(nodes)} thread pools each hold 1/{len(nodes)} of every expert on their node"
-        )
-        return MemoryPolicy.INTERLEAVE, nodes, why
-    room = node_room(best, facts)
-    spread = f"so the pages are spread over {len(nodes)}"
-    if room is None:
-        why = f"{_gb(need)} needed, ? on node {best.id}: whether it has room is not known, {spread}"
-        return MemoryPolicy.INTERLEAVE, nodes, why
-    numbers = f"{_gb(need)} needed, {_gb(room)} on node {best.id}"
-    if need <= room:
-        return MemoryPolicy.ONE_NODE, (best,), f"{numbers}: all of it fits beside its own cores"
-    why = f"{numbers}: too little for one node, {spread}"
-    return MemoryPolicy.INTERLEAVE, nodes, why
 
 
 def _cpuset(
