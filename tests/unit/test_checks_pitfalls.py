@@ -43,7 +43,6 @@ PITFALLS = [
         changed("memory", hugepages_bytes=64 * GIB),
         "for f in /sys/kernel/mm/hugepages/*/nr_hugepages; do echo 0 > $f; done",
     ),
-    ("memlock", changed("limits", memlock_bytes=64 << 10), "ulimit -l unlimited"),
     ("cpu-limit", changed("limits", cpus=8.0), "export ORCH_THREADS=8"),
     ("cgroup-limit", changed("limits", memory_bytes=64 * GIB), ""),
     ("container", changed("limits", container="lxc"), ""),
@@ -442,3 +441,23 @@ def test_to_undo_a_newer_driver_is_to_install_the_one_that_was_there() -> None:
     without = facts.model_copy(update={"driver_version": None, "gpus": (Gpu(index=0),)})
     undo = cards.driver(shipped("deepseek-r1-q4km"), without).undo
     assert undo == "apt-get purge -y '^nvidia-driver.*'"
+
+
+@pytest.mark.parametrize(
+    ("rootless", "limit", "severity"),
+    [
+        (False, 64 << 10, Severity.OK),
+        (False, None, Severity.OK),
+        (True, -1, Severity.OK),
+        (True, 64 << 10, Severity.WARN),
+        (True, None, Severity.UNKNOWN),
+        (None, 64 << 10, Severity.UNKNOWN),
+    ],
+)
+def test_what_a_shell_may_lock_counts_only_where_its_user_runs_docker(
+    rootless: bool | None, limit: int | None, severity: Severity
+) -> None:
+    facts = changed("limits", changed("docker", rootless=rootless), memlock_bytes=limit)
+    finding = of_host(facts)["memlock"]
+    assert finding.severity is severity
+    assert "ulimit" not in finding.fix
