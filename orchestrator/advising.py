@@ -184,7 +184,7 @@ def _subject(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple
     """The profile that the checks are for, and why this one."""
     named = settle(layers).settings.profile
     name = named or previous_profile(place)
-    if name is not None:
+    if name is not None and (named or name not in profile_files.left_out(place.configs)):
         profile = profile_files.read_profile(place.configs, name)
         how = _NAMED if named else _SERVES
         return first_advice(profile, layers, place, facts), how

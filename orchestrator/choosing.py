@@ -98,9 +98,18 @@ def endpoints_of(settings: Settings) -> dict[str, str]:
 
 
 def ranking_of(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Ranked, ...]:
-    """Every profile judged by its published figures: nothing is fetched for it."""
+    """Every profile judged by its published figures: nothing is fetched for it.
+
+    A mistake in a profile of the user's is told, and is no reason not to judge the others.
+    """
+    warn_of_left_out(place)
     profiles = profile_files.read_all(place.configs)
     return rank((first_advice(each, layers, place, facts) for each in profiles), facts)
+
+
+def warn_of_left_out(place: Place) -> None:
+    for problem in profile_files.left_out(place.configs).values():
+        Console().note(f"warning: left out: {problem}")
 
 
 def first_advice(

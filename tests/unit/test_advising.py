@@ -1,6 +1,7 @@
 """plan, recommend and doctor for a host whose facts were saved: exit codes, and what is printed where."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,13 +9,16 @@ import pytest
 
 import hosts
 from judged import shipped
-from orchestrator.choosing import Considered, first_advice, refuse_unfit
+from orchestrator.advising import _subject
+from orchestrator.choosing import Considered, consider, first_advice, refuse_unfit
 from orchestrator.cli import main
 from orchestrator.core.errors import BadConfiguration, UnfitHost, UnfitProfile
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.recommend import Pick
-from orchestrator.place import settings_without_profile
+from orchestrator.core.settings import Layer
+from orchestrator.place import Place, settings_without_profile
 
+ROOT = Path(__file__).resolve().parents[2]
 FLAGSHIP = ("--profile", "deepseek-r1-q4km")
 Run = Callable[..., tuple[int, str, str]]
 
@@ -87,6 +91,57 @@ def test_the_plan_is_80_columns_wide_and_cuts_no_word_of_the_engines_command(run
         assert max(map(len, out.splitlines())) <= 80
         if given:
             assert "--model_name local-model" in " ".join(out.split())
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> tuple[str, ...]:
+    """Flags for a catalogue in which one of the user's profiles has mistakes. It served last."""
+    configs = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs" / "profiles", configs / "profiles")
+    (configs / "profiles.d").mkdir()
+    demo = (configs / "profiles" / "demo.toml").read_text(encoding="utf-8")
+    text = demo.replace('"demo"', '"mine"').replace("rank = 1", "rnak = 1")
+    (configs / "profiles.d" / "mine.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "stack.env").write_text("STACK_PROFILE='mine'\n", encoding="utf-8")
+    return "--configs-dir", str(configs)
+
+
+@pytest.mark.parametrize("command", ["doctor", "recommend", "plan"])
+def test_a_mistake_in_one_profile_is_told_and_the_others_are_judged(
+    run: Run, broken: tuple[str, ...], command: str
+) -> None:
+    code, out, err = run(command, hosts.no_gpu_small(), *broken, "--json")
+    assert code in {0, UnfitHost.exit_code, UnfitProfile.exit_code}
+    assert json.loads(out)
+    told = "".join(err.split())
+    assert told.count("warning:leftout:") == 1
+    assert "profiles.d/mine.toml:" in told
+    assert "rnak:thereisnosuchkey;didyoumean'rank'?" in told
+
+
+@pytest.mark.parametrize("command", ["doctor", "plan"])
+def test_a_profile_with_a_mistake_can_not_be_named(
+    run: Run, broken: tuple[str, ...], command: str
+) -> None:
+    code, _, err = run(command, hosts.no_gpu_small(), *broken, "--profile", "mine")
+    assert (code, "the profile mine can't be used" in err) == (BadConfiguration.exit_code, True)
+
+
+def test_what_serves_is_a_subject_of_doctor_only_while_it_can_be_read(
+    tmp_path: Path, broken: tuple[str, ...]
+) -> None:
+    flags = {"configs_dir": broken[1], "state_dir": str(tmp_path)}
+    layers, _, place = settings_without_profile(tmp_path, flags)
+    assert _subject(layers, place, hosts.no_gpu_small())[0].profile.name != "mine"
+    with pytest.raises(BadConfiguration, match="mine"):
+        consider_serving(layers, place)
+
+
+def consider_serving(layers: tuple[Layer, ...], place: Place) -> None:
+    """As `up` does: another model than the one that serves is nothing to bring up unasked."""
+    facts = place.root / "facts.json"
+    facts.write_text(hosts.no_gpu_small().model_dump_json(), encoding="utf-8")
+    consider(layers, place, None, facts)
 
 
 def considered(tmp_path: Path, *, chosen: bool) -> Considered:
