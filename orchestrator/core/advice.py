@@ -53,6 +53,7 @@ def advise(  # noqa: PLR0913 - what an advice hangs on
     placement = place(profile, settings, facts, inventory, standing)
     budget = budget_of(profile, settings, placement, inventory, facts, missing_bytes, locked=locked)
     reasons = unreadable(profile.engine, inventory) if inventory else ()
+    trained = inventory.shape.trained_context_tokens if inventory else None
     return Advice(
         profile=profile,
         settled=settled,
@@ -62,6 +63,6 @@ def advise(  # noqa: PLR0913 - what an advice hangs on
         standing=standing,
         findings=(
             *host_findings(facts, settings),
-            *profile_findings(profile, settings, facts, placement, budget, reasons),
+            *profile_findings(profile, settings, facts, placement, budget, reasons, trained),
         ),
     )

@@ -66,8 +66,12 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
     placement: Placement,
     budget: Budget,
     unreadable: Sequence[str],
+    trained_context_tokens: int | None = None,
 ) -> tuple[Finding, ...]:
-    """What this profile needs of the host. `unreadable`: why its engine can't read its files."""
+    """What this profile needs of the host. `unreadable`: why its engine can't read its files.
+
+    `trained_context_tokens`: None where the files do not say.
+    """
     return (
         fit.disk(budget, settings, facts),
         fit.memory(profile, budget, facts),
@@ -84,7 +88,7 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
         engine.engine_image(profile),
         engine.engine_reads(profile, unreadable),
         engine.engine_arguments(profile, placement, facts),
-        engine.context(profile, settings, budget),
+        engine.context(profile, settings, budget, trained_context_tokens),
         speed.threads(placement, facts),
         speed.inference_cpus(settings, facts),
         speed.memory_policy(placement, facts),

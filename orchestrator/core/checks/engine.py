@@ -58,6 +58,15 @@ CONTEXT = Check(
     ),
     ask="python3 -m orchestrator plan --verbose",
 )
+TRAINED_CONTEXT = Check(
+    name="context",
+    why=Said(
+        "the model was trained with fewer tokens than one context has here: past them its replies get worse, "
+        "up to nonsense, and the memory for them is taken all the same",
+        "单个上下文的长度超过了模型训练时的长度：超出部分的回复质量会下降，甚至变成乱码，而内存照样占用",
+    ),
+    ask="python3 -m orchestrator plan --verbose",
+)
 PROFILE_STATUS = Check(
     name="profile-status",
     why=Said(
@@ -121,8 +130,13 @@ def engine_arguments(profile: Profile, placement: Placement, facts: HostFacts) -
     return ENGINE_ARGUMENTS.warn("; ".join(wrong), "0", Remedy(next_step=settings))
 
 
-def context(profile: Profile, settings: Settings, budget: Budget) -> Finding:
-    """More than what the published figures are for; where terms are computed, they have it all."""
+def context(profile: Profile, settings: Settings, budget: Budget, trained: int | None) -> Finding:
+    """More than what the published figures are for; where terms are computed, they have it all.
+
+    `trained`: tokens that the model was trained with, where its files say so.
+    """
+    if trained is not None and settings.context_tokens > trained:
+        return _beyond_training(settings.context_tokens, trained)
     serving, asked = profile.serving, settings.context_tokens * settings.slots
     own = serving.context_tokens * serving.slots
     found, needed = f"{asked:,} tokens", f"<= {own:,}"
@@ -134,6 +148,11 @@ def context(profile: Profile, settings: Settings, budget: Budget) -> Finding:
         f"export ORCH_CONTEXT_TOKENS={settings.context_tokens} ORCH_SLOTS={settings.slots}",
     )
     return CONTEXT.warn(found, needed, remedy)
+
+
+def _beyond_training(asked: int, trained: int) -> Finding:
+    remedy = Remedy(f"export ORCH_CONTEXT_TOKENS={trained}", f"export ORCH_CONTEXT_TOKENS={asked}")
+    return TRAINED_CONTEXT.warn(f"{asked:,} tokens", f"<= {trained:,}", remedy)
 
 
 def profile_status(profile: Profile) -> Finding:
