@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from orchestrator.adapters import profile_files
@@ -15,6 +16,7 @@ from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.choosing import (
     Considered,
     consider,
+    elsewhere,
     first_advice,
     previous_profile,
     ranking_of,
@@ -25,6 +27,7 @@ from orchestrator.choosing import (
 from orchestrator.commands import Typed, print_json
 from orchestrator.core import render, render_fit
 from orchestrator.core.advice import Advice
+from orchestrator.core.checks.captured import naming_files
 from orchestrator.core.checks.finding import Finding, Said, Severity
 from orchestrator.core.errors import (
     BadConfiguration,
@@ -34,8 +37,8 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.gates import ImagePresent
-from orchestrator.core.recommend import Ranked, recommended, startable
-from orchestrator.core.settings import Layer, settle
+from orchestrator.core.recommend import least_demanding, recommended, startable
+from orchestrator.core.settings import Layer, Settings, settle
 from orchestrator.doctoring import doctor_record, doctor_text, doctor_title
 from orchestrator.place import Place, settings_without_profile
 from orchestrator.prepare import Prepared, prepare
@@ -43,9 +46,14 @@ from orchestrator.prepare import Prepared, prepare
 
 def plan(typed: Typed) -> int:
     """The fit first, also where the rest can't be planned from here."""
-    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    layers, settings, place = _settled(typed)
     lookout = None if typed.saved_facts else EngineLookout(settings.project)
-    considered = consider(layers, place, lookout, typed.saved_facts)
+    try:
+        considered = consider(layers, place, lookout, typed.saved_facts)
+    except UnfitHost as error:  # there is no profile that a plan could be about
+        if typed.as_json:
+            print_json({"profile": None, "refused": _refusal(error)}, indent=2)
+        raise
     prepared: Prepared | None = None
     trouble: OrchestratorError | None = None
     try:
@@ -73,10 +81,12 @@ def _plan_record(
         **render.as_record(prepared.plan if prepared else None, advice),
         **render_fit.advice_as_record(advice),
         "findings": doctor_record(advice.findings),
-        "refused": None
-        if trouble is None
-        else {"what": trouble.what, "why": trouble.why, "next_step": trouble.next_step},
+        "refused": None if trouble is None else _refusal(trouble),
     }
+
+
+def _refusal(error: OrchestratorError) -> dict[str, str]:
+    return {"what": error.what, "why": error.why, "next_step": error.next_step}
 
 
 def _print_plan(
@@ -85,7 +95,8 @@ def _print_plan(
     prepared: Prepared | None,
     lookout: EngineLookout | None,
 ) -> None:
-    print(f"profile {considered.profile.name}: {considered.pick.reason}\n")
+    chosen = f"profile {considered.profile.name}: {considered.pick.reason}"
+    print(fill(chosen, render_fit.WIDTH, subsequent_indent="  ") + "\n")
     print(render_fit.advice_as_text(considered.advice))
     if prepared is not None and lookout is not None:
         present = frozenset(
@@ -104,7 +115,7 @@ def _print_plan(
 
 def recommend(typed: Typed) -> int:
     """Every profile ranked for this host; exit code 3 where none can run."""
-    layers, _, place = settings_without_profile(typed.root, typed.flags)
+    layers, _, place = _settled(typed)
     facts = _facts(typed, layers, place)
     ranking = ranking_of(layers, place, facts)
     best = recommended(ranking)
@@ -117,13 +128,18 @@ def recommend(typed: Typed) -> int:
 
 def doctor(typed: Typed, *, only: Sequence[str], save_to: Path | None) -> int:
     """Every check of this host, for the profile named, serving or recommended; 3 with a blocker."""
-    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    layers, settings, place = _settled(typed)
     facts = _facts(typed, layers, place)
     if save_to is not None:
         save_facts(save_to, facts)
-        print(f"Saved: {save_to}. It holds no names, addresses or serial numbers of this host.")
+        print(
+            f"Saved: {save_to}. It holds no names, addresses or serial numbers of this host.",
+            file=sys.stderr if typed.as_json else sys.stdout,
+        )
     advice, how = _subject(layers, place, facts)
     found = _only(advice.findings, only)
+    if typed.saved_facts is not None and typed.saved_facts.is_dir():
+        found = naming_files(found)
     if typed.as_json:
         print_json({"profile": advice.profile.name, "checks": doctor_record(found)}, indent=2)
     else:
@@ -133,6 +149,11 @@ def doctor(typed: Typed, *, only: Sequence[str], save_to: Path | None) -> int:
         print(doctor_text(found, language, width), end="")
     blocked = any(finding.severity is Severity.BLOCK for finding in found)
     return UnfitHost.exit_code if blocked else 0
+
+
+def _settled(typed: Typed) -> tuple[tuple[Layer, ...], Settings, Place]:
+    layers, settings, place = settings_without_profile(typed.root, typed.flags)
+    return layers, settings, elsewhere(place) if typed.saved_facts else place
 
 
 def _facts(typed: Typed, layers: tuple[Layer, ...], place: Place) -> HostFacts:
@@ -163,14 +184,14 @@ def _subject(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple
     """The profile that the checks are for, and why this one."""
     named = settle(layers).settings.profile
     name = named or previous_profile(place)
-    if name is not None:
+    if name is not None and (named or name not in profile_files.left_out(place.configs)):
         profile = profile_files.read_profile(place.configs, name)
         how = _NAMED if named else _SERVES
         return first_advice(profile, layers, place, facts), how
-    ranking: tuple[Ranked, ...] = ranking_of(layers, place, facts)
+    ranking = ranking_of(layers, place, facts)
     if best := startable(ranking):
         return best.advice, _BEST
-    return ranking[-1].advice, _NOT_EVEN
+    return least_demanding(ranking).advice, _NOT_EVEN
 
 
 def _only(findings: tuple[Finding, ...], names: Sequence[str]) -> tuple[Finding, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.adapters import profile_files
 from orchestrator.adapters.profile_files import OWN
+from orchestrator.choosing import warn_of_left_out
 from orchestrator.commands import Typed, print_json
 from orchestrator.core.errors import BadConfiguration
 from orchestrator.core.profile import (
@@ -30,6 +31,7 @@ UNKNOWN = "-"
 
 def list_profiles(typed: Typed) -> int:
     place = _place(typed)
+    warn_of_left_out(place)
     profiles = profile_files.read_all(place.configs)
     if typed.as_json:
         print_json({"profiles": [_record(profile, place) for profile in profiles]}, indent=2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.adapters import files, index, profile_files
@@ -16,9 +16,10 @@ from orchestrator.core.deriving import derived
 from orchestrator.core.errors import BadConfiguration, UnfitHost
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory
+from orchestrator.core.memory_policy import standing_of
 from orchestrator.core.preflight import refuse
 from orchestrator.core.profile import Profile, WheelSource
-from orchestrator.core.recommend import Pick, Ranked, rank, startable
+from orchestrator.core.recommend import Pick, Ranked, least_demanding, rank, startable
 from orchestrator.core.render import from_env_file
 from orchestrator.core.settings import Layer, Settings, settle
 from orchestrator.place import Place
@@ -46,6 +47,12 @@ class Considered:
         return self.advice.settled.settings
 
 
+def elsewhere(place: Place) -> Place:
+    """For another host: what is on this one's disk and serves here says nothing of it."""
+    nowhere = place.state / "of-another-host"
+    return replace(place, weights=nowhere, state=nowhere)
+
+
 def read_facts(
     settings: Settings, place: Place, lookout: EngineLookout | None, saved: Path | None
 ) -> HostFacts:
@@ -63,6 +70,8 @@ def read_facts(
     if available is None:
         return facts
     freed = available + lookout.memory_held("inference")
+    if facts.memory.total_bytes is not None:
+        freed = min(freed, facts.memory.total_bytes)
     memory = facts.memory.model_copy(update={"available_bytes": freed})
     return facts.model_copy(update={"memory": memory})
 
@@ -89,9 +98,18 @@ def endpoints_of(settings: Settings) -> dict[str, str]:
 
 
 def ranking_of(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple[Ranked, ...]:
-    """Every profile judged by its published figures: nothing is fetched for it."""
+    """Every profile judged by its published figures: nothing is fetched for it.
+
+    A mistake in a profile of the user's is told, and is no reason not to judge the others.
+    """
+    warn_of_left_out(place)
     profiles = profile_files.read_all(place.configs)
-    return rank((first_advice(profile, layers, place, facts) for profile in profiles), facts)
+    return rank((first_advice(each, layers, place, facts) for each in profiles), facts)
+
+
+def warn_of_left_out(place: Place) -> None:
+    for problem in profile_files.left_out(place.configs).values():
+        Console().note(f"warning: left out: {problem}")
 
 
 def first_advice(
@@ -101,7 +119,8 @@ def first_advice(
     lock = files.find_lock(place.configs, profile)
     missing = still_missing(profile, lock, place)
     inventory = derived(profile.model)
-    return advise(profile, layers, facts, inventory, missing, locked=lock is not None)
+    locked, standing = lock is not None, standing_of(_started_with(place), profile.name)
+    return advise(profile, layers, facts, inventory, missing, locked=locked, standing=standing)
 
 
 def still_missing(profile: Profile, lock: Lock | None, place: Place) -> int:
@@ -121,7 +140,7 @@ def consider(
     settings = settle(layers).settings
     facts = read_facts(settings, place, lookout, saved_facts)
     name, reason = settings.profile, "as you asked"
-    if name is None and saved_facts is None:
+    if name is None:
         name, reason = previous_profile(place), "it was chosen last time; another: --profile NAME"
     if name is not None:
         profile = profile_files.read_profile(place.configs, name)
@@ -138,6 +157,7 @@ def consider(
             best.name,
             "the best for this host that this release can start; others: "
             "python3 -m orchestrator recommend",
+            chosen=False,
         ),
         facts=facts,
         advice=best.advice,
@@ -154,9 +174,9 @@ def refuse_unfit(
     findings = considered.advice.findings
     return refuse(
         tuple(found for found in findings if not (pulling and found.check in NOT_FOR_PULL)),
-        forced=forced,
+        forced=[name for name in forced if not (pulling and name in NOT_FOR_PULL)],
         profile=considered.profile,
-        chosen=considered.settings.profile is not None,
+        chosen=considered.pick.chosen,
     )
 
 
@@ -168,6 +188,7 @@ def with_headers(considered: Considered, inventory: Inventory | None, missing: i
         considered.facts,
         inventory or considered.advice.inventory,
         missing,
+        standing=considered.advice.standing,
     )
     return Considered(
         layers=considered.layers, pick=considered.pick, facts=considered.facts, advice=advice
@@ -175,10 +196,14 @@ def with_headers(considered: Considered, inventory: Inventory | None, missing: i
 
 
 def previous_profile(place: Place) -> str | None:
-    previous = from_env_file(files.read_env_file(place.env_file)).get("STACK_PROFILE")
+    previous = _started_with(place).get("STACK_PROFILE")
     with suppress(BadConfiguration):
         return previous if previous in profile_files.known_profiles(place.configs) else None
     return None
+
+
+def _started_with(place: Place) -> dict[str, str]:
+    return from_env_file(files.read_env_file(place.env_file))
 
 
 def chosen_profile(layers: tuple[Layer, ...], place: Place) -> Profile:
@@ -195,7 +220,7 @@ def chosen_profile(layers: tuple[Layer, ...], place: Place) -> Profile:
 
 
 def _nothing_fits(ranking: Sequence[Ranked]) -> UnfitHost:
-    smallest = ranking[-1] if ranking else None
+    smallest = least_demanding(ranking) if ranking else None
     why = smallest.against if smallest else ("there is no profile at all",)
     return UnfitHost(
         "no profile can run on this host",

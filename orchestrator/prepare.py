@@ -15,6 +15,7 @@ from orchestrator.adapters.images import sources_digest
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.adapters.secret_files import HF_TOKEN, read_given
 from orchestrator.choosing import Considered, refuse_unfit, still_missing, with_headers
+from orchestrator.core.checks.finding import Finding
 from orchestrator.core.errors import AlreadyRunning
 from orchestrator.core.images import BASE, RECIPES, ROOTFS_REF, Build, Recipe, a_build
 from orchestrator.core.inventory import Inventory
@@ -117,12 +118,20 @@ def prepare_pull(
 ) -> Prepared:
     """Plan for the weights alone. Nobody is to fetch for hours what can't run here afterwards."""
     fetches = need in {Need.FETCH, Need.RENEW}
-    overridden = refuse_unfit(considered, forced, pulling=True) if fetches else ()
+    if fetches:
+        refuse_unfit(considered, forced, pulling=True)
     weights = _weights(considered, place, lookout, need)
     settings, lock = considered.settings, weights.supply.lock
     # A job at work minds the space itself, and it changes meanwhile.
     missing = 0 if weights.at_work else still_missing(considered.profile, lock, place)
-    refuse_full_disk(considered.profile, settings, considered.facts, missing)
+    overridden: tuple[Finding, ...] = ()
+    if fetches:
+        considered = with_headers(
+            considered, _inventory(considered, weights.supply, place), missing
+        )
+        overridden = refuse_unfit(considered, forced, pulling=True)
+    if "disk" not in forced:
+        refuse_full_disk(considered.profile, settings, considered.facts, missing)
     base = _base_system(settings, lookout)
     builds = _builds(place, base, considered, stack_owner(considered.facts))
     needed = [build for build in builds if build.recipe.name in {BASE.name, "weights"}]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import docker
 import httpx
@@ -139,12 +139,21 @@ class EngineLookout:
         return self._container(service).status == "running"
 
     def memory_held(self, service: str) -> int:
-        """Bytes that the running service may hold at most; 0 where it does not run."""
+        """Bytes that would be available again without the running service; 0 where it does not run.
+
+        Not the files it maps: the kernel counts page cache as available already.
+        """
         with _docker_answers():
             container = self._find(service)
-        if container is None or container.status != "running":
-            return 0
-        return int(container.attrs["HostConfig"]["Memory"])
+            if container is None or container.status != "running":
+                return 0
+            try:
+                seen = cast("dict[str, Any]", container.stats(stream=False, one_shot=True))
+            except NotFound:  # removed since it was found
+                return 0
+        # Of cgroup v2, and of v1: there anonymous memory is called rss.
+        counted = seen.get("memory_stats", {}).get("stats", {})
+        return int(counted.get("anon", counted.get("rss", 0))) + int(counted.get("shmem", 0))
 
     def page_report(self) -> PageReport | None:
         """Where the engine's memory lies, as its container says.

@@ -63,8 +63,26 @@ def read_profile(configs: Path, name: str) -> Profile:
 
 
 def read_all(configs: Path) -> tuple[Profile, ...]:
-    """Every profile, by name. Raises for the first that can't be used."""
-    return tuple(read_profile(configs, name) for name in known_profiles(configs))
+    """Every profile, by name, without those that the user's own files make unusable: see `left_out`.
+
+    Raises for the first shipped one that can't be used.
+    """
+    without = left_out(configs)
+    names = (name for name in known_profiles(configs) if name not in without)
+    return tuple(read_profile(configs, name) for name in names)
+
+
+def left_out(configs: Path) -> Mapping[str, str]:
+    """Name of each of the user's files that can't be used -> the file and the first thing wrong."""
+    own = sorted((configs / OWN).glob("*.toml"))
+    found = {path.stem: problems[0] for path in own if (problems := profile_problems(path))}
+    shipped = {path.stem: path for path in (configs / SHIPPED).glob("*.toml")}
+    shadows = {
+        path.stem: f"{path}: {shipped[path.stem]} has this name too; rename yours"
+        for path in own
+        if path.stem in shipped
+    }
+    return shadows | found
 
 
 def _read(path: Path) -> Profile:

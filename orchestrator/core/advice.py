@@ -9,14 +9,17 @@ from orchestrator.core.checks.finding import Finding, Severity
 from orchestrator.core.engines import unreadable
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory
-from orchestrator.core.placement import Placement, place
+from orchestrator.core.placement import Placement, Standing, place
 from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Layer, Settled, settle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """`inventory`: None where neither a header nor a rule says what the files hold."""
+    """`inventory`: None where neither a header nor a rule says what the files hold.
+
+    `standing`: where the profile runs already.
+    """
 
     profile: Profile
     settled: Settled
@@ -24,6 +27,7 @@ class Advice:
     placement: Placement
     budget: Budget
     findings: tuple[Finding, ...]
+    standing: Standing | None = None
 
     @property
     def blockers(self) -> tuple[Finding, ...]:
@@ -38,6 +42,7 @@ def advise(  # noqa: PLR0913 - what an advice hangs on
     missing_bytes: int,
     *,
     locked: bool = True,
+    standing: Standing | None = None,
 ) -> Advice:
     """`layers`: the operator's own. `missing_bytes`: weights that are not on this disk yet.
 
@@ -45,17 +50,19 @@ def advise(  # noqa: PLR0913 - what an advice hangs on
     """
     settled = settle((*layers, profile.layer()))
     settings = settled.settings
-    placement = place(profile, settings, facts, inventory)
+    placement = place(profile, settings, facts, inventory, standing)
     budget = budget_of(profile, settings, placement, inventory, facts, missing_bytes, locked=locked)
     reasons = unreadable(profile.engine, inventory) if inventory else ()
+    trained = inventory.shape.trained_context_tokens if inventory else None
     return Advice(
         profile=profile,
         settled=settled,
         inventory=inventory,
         placement=placement,
         budget=budget,
+        standing=standing,
         findings=(
             *host_findings(facts, settings),
-            *profile_findings(profile, settings, facts, placement, budget, reasons),
+            *profile_findings(profile, settings, facts, placement, budget, reasons, trained),
         ),
     )

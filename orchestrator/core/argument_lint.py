@@ -6,6 +6,7 @@ from typing import get_args
 
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import ModelShape
+from orchestrator.core.pins import cores_on
 from orchestrator.core.placement import Placement
 from orchestrator.core.profile import Engine, KtSglangOptions
 
@@ -97,17 +98,9 @@ def _cpu_infer(given: int | None, placement: Placement, facts: HostFacts) -> Ite
         return
     if given < 2:  # noqa: PLR2004
         yield f"--cpu_infer {given} ends the engine: it makes one thread less, and divides by them"
-    cores = _cores(placement, facts)
+    cores = cores_on(placement.nodes, facts)
     if cores is not None and given - 1 > cores:
         yield f"--cpu_infer {given} makes {given - 1} threads on {cores} physical cores"
-
-
-def _cores(placement: Placement, facts: HostFacts) -> int | None:
-    by_node = {node.id: node.physical_cores for node in facts.nodes or ()}
-    known = [cores for node in placement.nodes if (cores := by_node.get(node))]
-    if known and len(known) == len(placement.nodes):
-        return sum(known)
-    return facts.cpu.physical_cores
 
 
 def _kt_sglang(flags: Flags, facts: HostFacts, shape: ModelShape | None) -> Iterator[str]:

@@ -81,14 +81,20 @@ def _ram(placement: Placement, terms: tuple[Term, ...], facts: HostFacts) -> Ite
         yield Share(
             where=f"RAM node {node.id}",
             terms=tuple(_of_node(term, placement.policy, place, len(chosen)) for term in terms),
-            have_bytes=_node_have(node, facts),
+            have_bytes=_node_have(node, facts, len(chosen)),
         )
 
 
-def _node_have(node: NumaNode, facts: HostFacts) -> int | None:
-    """Unknown where only the host's is known: all of it can't be on each of its nodes."""
+def _node_have(node: NumaNode, facts: HostFacts, count: int) -> int | None:
+    """Unknown where only the host's is known: all of it can't be on each of its nodes.
+
+    What a cgroup grants is for all the nodes together.
+    """
     room, usable = node_room(node, facts), facts.usable_memory_bytes
-    return room if room is None or usable is None else min(room, usable)
+    if room is None or usable is None:
+        return room
+    by_group = usable != facts.memory.available_bytes
+    return min(room, usable // count if by_group else usable)
 
 
 def _of_node(term: Term, policy: MemoryPolicy, place: int, count: int) -> Term:

@@ -55,6 +55,14 @@ def count_cores(nodes: Sequence[NumaNode], facts: HostFacts, allowed: frozenset[
     return Choice(cores, why)
 
 
+def cores_on(nodes: Iterable[int], facts: HostFacts) -> int | None:
+    """Physical cores of the nodes with these numbers; of the host where one does not say."""
+    by_node = {node.id: node.physical_cores for node in facts.nodes or ()}
+    counts = [by_node.get(number) for number in nodes]
+    known = [cores for cores in counts if cores]
+    return sum(known) if known and len(known) == len(counts) else facts.cpu.physical_cores
+
+
 def choose_threads(cores: Choice, asked: int, *, beside_gpu: bool) -> Choice:
     """Never one for each hyperthread: two on one core wait for the same memory."""
     if asked:

@@ -5,17 +5,9 @@ from dataclasses import dataclass
 
 from orchestrator.core.advice import Advice
 from orchestrator.core.checks.finding import Finding, Severity
+from orchestrator.core.checks.fit import answers
 from orchestrator.core.facts import HostFacts
-from orchestrator.core.profile import (
-    Engine,
-    FolderSource,
-    HuggingFaceSource,
-    ModelScopeSource,
-    Profile,
-    Route,
-    Status,
-    WheelSource,
-)
+from orchestrator.core.profile import Engine, Profile, Route, Status
 
 # Measured: SmolLM2-135M Q4_1 (98 MB) at 110 tokens/s on 2 cores of llama.cpp reads 5.4 GB/s a core.
 BYTES_PER_CORE_S = 5.4e9
@@ -33,10 +25,11 @@ MENDABLE = frozenset({NO_IMAGE, "docker", "compose", "buildx", "toolkit", "ports
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A profile, and why this one, in one line."""
+    """A profile, and why this one, in one line. `chosen`: by somebody, now or before."""
 
     name: str
     reason: str
+    chosen: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +66,15 @@ def recommended(ranking: Sequence[Ranked]) -> Ranked | None:
 def startable(ranking: Sequence[Ranked]) -> Ranked | None:
     """The best that `up` can bring up by itself, here and now."""
     return next((ranked for ranked in ranking if ranked.fits and ranked.startable), None)
+
+
+def least_demanding(ranking: Sequence[Ranked]) -> Ranked:
+    """Of those that this version can start the one with least RAM: a host that it does not fit has no hope."""
+
+    def demand(ranked: Ranked) -> tuple[bool, int]:
+        return not ranked.startable, ranked.advice.profile.needs.memory.least_bytes
+
+    return min(ranking, key=demand)
 
 
 def _merit(profile: Profile) -> tuple[int, int, int, str]:
@@ -142,7 +144,7 @@ def tokens_per_s(profile: Profile, facts: HostFacts) -> float | None:
 
     None for engines that use a GPU, and where the cores are not known.
     """
-    cores = facts.cpu.physical_cores
+    cores = _cores(facts)
     if profile.engine is not Engine.LLAMACPP or not cores:
         return None
     model = profile.model
@@ -150,12 +152,17 @@ def tokens_per_s(profile: Profile, facts: HostFacts) -> float | None:
     return cores * BYTES_PER_CORE_S / (model.total_bytes * active_share)
 
 
+def _cores(facts: HostFacts) -> float:
+    """Physical cores, or the CPU time that a limit grants; 0 where they are not known."""
+    cores = facts.cpu.physical_cores or 0
+    return cores if facts.limits.cpus is None else min(cores, facts.limits.cpus)
+
+
 def _too_slow(advice: Advice, facts: HostFacts) -> tuple[str, ...]:
     rate = tokens_per_s(advice.profile, facts)
     if rate is None or rate >= READING_TOKENS_PER_S:
         return ()
-    cores = facts.cpu.physical_cores
-    at_best = f"too slow: at best {rate:.1f} tokens/s on {cores} cores without a GPU, "
+    at_best = f"too slow: at best {rate:.1f} tokens/s on {_cores(facts):g} cores without a GPU, "
     return (at_best + f"slower than people read ({READING_TOKENS_PER_S:.0f})",)
 
 
@@ -163,17 +170,7 @@ def _unreachable(advice: Advice, facts: HostFacts) -> tuple[str, ...]:
     """Only what is surely out of reach, and only where weights are still to come."""
     if not any(term.name.startswith("weights") for term in advice.budget.disk.terms):
         return ()
-    asked = tuple(_answers(source, facts) for source in advice.profile.sources)
+    asked = tuple(answers(source, facts) for source in advice.profile.sources)
     if any(answer is not False for answer in asked):
         return ()
     return (UNREACHABLE,)
-
-
-def _answers(source: object, facts: HostFacts) -> bool | None:
-    if isinstance(source, HuggingFaceSource):
-        return facts.reach.huggingface
-    if isinstance(source, ModelScopeSource):
-        return facts.reach.modelscope
-    if isinstance(source, WheelSource):
-        return facts.reach.python_index
-    return True if isinstance(source, FolderSource) else None

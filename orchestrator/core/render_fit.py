@@ -79,7 +79,12 @@ def _placement_lines(placement: Placement) -> Iterator[str]:
             f"  {name} = {NO_CHOICE.get(name, '') if shown == '' else shown}", reason
         )
     yield "Engine"
-    yield from (f"  {line}" for line in wrap(" ".join(placement.arguments), WIDTH - 4))
+    command = " ".join(placement.arguments)
+    # Whole words: it is to be read, and pasted, as the engine is told it.
+    yield from (
+        f"  {line}"
+        for line in wrap(command, WIDTH - 4, break_on_hyphens=False, break_long_words=False)
+    )
 
 
 def _budget_lines(budget: Budget) -> Iterator[str]:

@@ -53,6 +53,16 @@ def _language(text: object) -> object:
     return re.split("[-_.]", text.lower())[0] if isinstance(text, str) else text
 
 
+def _cpus_in_order(text: str) -> str:
+    """Docker refuses `5-2` only when it makes the container."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if last and int(last) < int(first):
+            message = f"{part} ends before it begins"
+            raise ValueError(message)
+    return text
+
+
 RATE = re.compile(r"(\d+)([kKmMgG]?)")
 Folder = Annotated[Path, AfterValidator(_fits_an_env_file)]
 Endpoint = Annotated[
@@ -115,8 +125,10 @@ class Settings(BaseModel):
     debian_mirror: str | None = Field(
         None, pattern=r"^https?://\S+$", description="Debian mirror for images; none: this host's"
     )
-    inference_cpus: str = Field(
-        "", pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", description="CPUs for the engine, as in 0-15"
+    inference_cpus: Annotated[str, AfterValidator(_cpus_in_order)] = Field(
+        "",
+        pattern=r"^(\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*)?$",
+        description="CPUs for the engine, as in 0-15",
     )
     inference_memory_bytes: int = Field(0, ge=0, description="the engine's limit; 0: computed")
     threads: int = Field(0, ge=0, description="engine threads; 0: computed from physical cores")
@@ -124,7 +136,7 @@ class Settings(BaseModel):
         "", description="where weights lie on a host of several NUMA nodes; none: chosen for you"
     )
     gpus: str = Field(
-        "", pattern=r"^(\d+(,\d+)*)?$", description="indices of the cards to use, as in 0,1"
+        "", pattern=r"^(\d+(,\d+)*)?$", description="indices of the cards to plan for, as in 0,1"
     )
     gpu_experts: int = Field(0, ge=0, description="routed experts of each layer on the GPU")
     slots: int = Field(1, ge=1, le=64, description="requests the engine works on at once")
@@ -134,8 +146,12 @@ class Settings(BaseModel):
     )
     max_tokens: int = Field(2048, ge=1, description="the longest reply")
     first_token_timeout_s: int = Field(600, ge=1, description="patience with a first token")
-    idle_timeout_s: int = Field(120, ge=1, description="patience between two tokens")
-    total_timeout_s: int = Field(3600, ge=1, description="the longest that a reply may take")
+    idle_timeout_s: int = Field(
+        120, ge=1, description="patience between two tokens; nothing enforces it yet"
+    )
+    total_timeout_s: int = Field(
+        3600, ge=1, description="the longest a reply may take; nothing enforces it yet"
+    )
     load_timeout_s: int = Field(600, ge=1, description="patience with the engine's start")
     tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
 

@@ -70,6 +70,8 @@ def test_every_service_is_hardened(config: dict[str, Any], service: str) -> None
     assert found["user"] == "1000:1000"
     assert found["read_only"] is True
     assert found["cap_drop"] == ["ALL"]
+    unlimited = {"memlock": {"soft": -1, "hard": -1}}
+    assert found.get("ulimits", {}) == (unlimited if service == "inference" else {})
     assert found.get("cap_add", []) == (["SYS_NICE"] if service == "inference" else [])
     assert found["security_opt"] == ["no-new-privileges:true"]
     assert found["init"] is True

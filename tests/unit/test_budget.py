@@ -264,7 +264,7 @@ def test_page_cache_does_not_take_room_from_a_node() -> None:
 
 def test_a_containers_limit_counts_and_not_the_machine_around_it() -> None:
     budget = a_budget(R1, hosts.container_64gb_limit_on_512gb(), deepseek_r1())
-    assert [share.have_bytes for share in budget.ram] == [64 * GIB, 64 * GIB]
+    assert [share.have_bytes for share in budget.ram] == [32 * GIB, 32 * GIB]
     assert [share.fits for share in budget.ram] == [False, False]
 
 

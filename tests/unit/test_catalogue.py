@@ -9,6 +9,7 @@ import pytest
 from orchestrator import catalogue
 from orchestrator.adapters.profile_files import (
     known_profiles,
+    left_out,
     profile_problems,
     read_all,
     read_profile,
@@ -60,8 +61,10 @@ def test_a_users_profile_can_not_silently_replace_a_shipped_one(root: Path) -> N
     told = f"{caught.value.what} {caught.value.why} {caught.value.next_step}"
     assert str(root / "configs" / "profiles" / "demo.toml") in told
     assert str(own) in told
-    with pytest.raises(BadConfiguration, match="demo"):
-        read_all(root / "configs")
+    assert [profile.name for profile in read_all(root / "configs")] == ["deepseek-r1-q4km", "mine"]
+    (told,) = left_out(root / "configs").values()
+    assert told.startswith(f"{own}: ")
+    assert "rename yours" in told
     assert read_profile(root / "configs", "mine").name == "mine"
 
 

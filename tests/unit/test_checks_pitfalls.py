@@ -7,7 +7,7 @@ import pytest
 import hosts
 from hosts import GIB, MIB
 from judged import GB, by_name, judged, of_host, placed, shipped, taking
-from orchestrator.core.checks import host_findings, profile_findings
+from orchestrator.core.checks import cards, host_findings, profile_findings, speed
 from orchestrator.core.checks.finding import Finding, Severity
 from orchestrator.core.facts import Docker, Gpu, HostFacts, NumaNode, Reach
 from orchestrator.core.profile import Profile
@@ -43,7 +43,6 @@ PITFALLS = [
         changed("memory", hugepages_bytes=64 * GIB),
         "for f in /sys/kernel/mm/hugepages/*/nr_hugepages; do echo 0 > $f; done",
     ),
-    ("memlock", changed("limits", memlock_bytes=64 << 10), "ulimit -l unlimited"),
     ("cpu-limit", changed("limits", cpus=8.0), "export ORCH_THREADS=8"),
     ("cgroup-limit", changed("limits", memory_bytes=64 * GIB), ""),
     ("container", changed("limits", container="lxc"), ""),
@@ -141,9 +140,9 @@ def test_a_rented_container_without_docker_is_told_what_to_rent() -> None:
     finding = of_host(hosts.container_64gb_limit_on_512gb())["container"]
     assert finding.severity is Severity.BLOCK
     assert finding.of_host
-    for said in ("virtual machine or bare metal", "382 GB", "480 GB", "14 GB"):
+    for said in ("virtual machine or bare metal", "402 GB", "480 GB", "14 GB"):
         assert said in finding.next_step.en
-    for said in ("虚拟机或裸金属", "382 GB", "480 GB", "14 GB"):
+    for said in ("虚拟机或裸金属", "402 GB", "480 GB", "14 GB"):
         assert said in finding.next_step.zh
 
 
@@ -266,6 +265,42 @@ def test_several_cards_are_not_said_to_add_up() -> None:
     assert finding.fix == "export ORCH_GPUS=0"
 
 
+@pytest.mark.parametrize(("gpus", "found"), [("0", "1 GPU"), ("0,0", "1 GPU"), ("8,9", "0 GPUs")])
+def test_cards_that_are_not_there_or_not_chosen_do_not_count(gpus: str, found: str) -> None:
+    facts = hosts.two_cards_24gb()
+    two = shipped("deepseek-r1-q4km-2gpu")
+    finding = cards.gpu_count(two, Settings(gpus=gpus), facts)
+    assert finding.severity is Severity.BLOCK
+    assert finding.found == f"{found} (gpus = {gpus})"
+    assert finding.fix == "unset ORCH_GPUS"
+    assert cards.gpu_count(two, Settings(gpus="0,1"), facts).severity is Severity.OK
+    assert cards.gpu_count(two, Settings(), facts).severity is Severity.OK
+
+
+@pytest.mark.parametrize(
+    ("asked", "severity"),
+    [("", Severity.OK), ("0-127", Severity.OK), ("4,120-128", Severity.BLOCK)],
+)
+def test_cpus_that_the_host_does_not_have_are_refused(asked: str, severity: Severity) -> None:
+    facts = hosts.rtx4090_480gb_two_sockets()
+    finding = speed.inference_cpus(Settings(inference_cpus=asked), facts)
+    assert finding.severity is severity
+    without = facts.model_copy(update={"nodes": None})
+    unsure = speed.inference_cpus(Settings(inference_cpus=asked), without)
+    assert unsure.severity is (Severity.UNKNOWN if asked else Severity.OK)
+
+
+def test_what_others_took_of_the_cgroups_limit_is_not_to_be_had() -> None:
+    facts = changed(
+        "limits", hosts.no_gpu_small(), memory_bytes=20 * GIB, memory_room_bytes=GIB // 4
+    )
+    placement = placed(facts, (0,))
+    budget = taking(facts, placement, fetch_gb=0, ram_gb=0.4)
+    finding = judged(shipped("demo"), facts, placement, budget)["memory"]
+    assert (finding.severity, finding.found) == (Severity.BLOCK, "0.3 GB (cgroup)")
+    assert "raise the cgroup's limit" in finding.next_step.en
+
+
 def test_more_threads_than_cores_are_warned_of() -> None:
     # The two nodes have 64 cores; 128 would be hyperthreads.
     facts = hosts.rtx4090_480gb_two_sockets()
@@ -371,9 +406,11 @@ def test_what_a_host_did_not_say_is_unknown_with_a_way_to_find_out_and_never_ref
     # Every check of a fact; the rest look at the plan or at the profile alone.
     assert set(found) - set(unknown) == {
         "engine-arguments",
+        "context",
         "memory-limit",
         "engine-image",
         "engine-reads",
+        "inference-cpus",
         "profile-status",
     }
     assert all(one.next_step.en.startswith("find out with: ") for one in unknown.values())
@@ -393,4 +430,34 @@ def test_every_check_has_its_own_name() -> None:
             *profile_findings(shipped("demo"), settings, facts, where, budget, ()),
         )
     ]
-    assert len(names) == len(set(names)) == 51
+    assert len(names) == len(set(names)) == 53
+
+
+def test_to_undo_a_newer_driver_is_to_install_the_one_that_was_there() -> None:
+    facts = hosts.old_driver_v100()
+    finding = cards.driver(shipped("deepseek-r1-q4km"), facts)
+    assert finding.severity is Severity.BLOCK
+    assert finding.undo == "apt-get install -y nvidia-driver-470"
+    without = facts.model_copy(update={"driver_version": None, "gpus": (Gpu(index=0),)})
+    undo = cards.driver(shipped("deepseek-r1-q4km"), without).undo
+    assert undo == "apt-get purge -y '^nvidia-driver.*'"
+
+
+@pytest.mark.parametrize(
+    ("rootless", "limit", "severity"),
+    [
+        (False, 64 << 10, Severity.OK),
+        (False, None, Severity.OK),
+        (True, -1, Severity.OK),
+        (True, 64 << 10, Severity.WARN),
+        (True, None, Severity.UNKNOWN),
+        (None, 64 << 10, Severity.UNKNOWN),
+    ],
+)
+def test_what_a_shell_may_lock_counts_only_where_its_user_runs_docker(
+    rootless: bool | None, limit: int | None, severity: Severity
+) -> None:
+    facts = changed("limits", changed("docker", rootless=rootless), memlock_bytes=limit)
+    finding = of_host(facts)["memlock"]
+    assert finding.severity is severity
+    assert "ulimit" not in finding.fix

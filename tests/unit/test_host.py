@@ -383,6 +383,12 @@ def test_saved_facts_are_read_back_and_name_no_user_and_no_host(
         )
 
 
+def test_saved_disks_name_no_user_either(tmp_path: Path) -> None:
+    facts = HostFacts(disks=(Disk(path="/"), Disk(path="/home/rosalind")))
+    save_facts(tmp_path / "facts.json", facts)
+    assert "rosalind" not in (tmp_path / "facts.json").read_text()
+
+
 def test_saved_facts_have_no_place_for_serial_numbers_addresses_or_ids(tmp_path: Path) -> None:
     save_facts(tmp_path / "facts.json", read_host(tmp_path, []))
     text = (tmp_path / "facts.json").read_text().lower()

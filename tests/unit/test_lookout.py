@@ -114,3 +114,26 @@ def test_without_a_container_there_is_no_report(monkeypatch: pytest.MonkeyPatch)
     lookout = EngineLookout.__new__(EngineLookout)
     monkeypatch.setattr(lookout, "_find", lambda _: None)
     assert lookout.page_report() is None
+
+
+@pytest.mark.parametrize(
+    ("counted", "held"),
+    [
+        ({"anon": 100, "shmem": 5, "file": 9000, "kernel": 1}, 105),  # cgroup v2
+        ({"rss": 100, "shmem": 5, "cache": 9000}, 105),  # cgroup v1
+        ({}, 0),
+    ],
+)
+def test_the_engine_holds_what_the_kernel_does_not_count_as_available(
+    monkeypatch: pytest.MonkeyPatch, counted: dict[str, int], held: int
+) -> None:
+    """Its mapped weights are page cache, which is available already; its limit is no amount at all."""
+
+    def stats(*, stream: bool, one_shot: bool) -> dict[str, object]:
+        assert (stream, one_shot) == (False, True)
+        return {"memory_stats": {"usage": 9999, "limit": 10**12, "stats": counted}}
+
+    container = SimpleNamespace(status="running", stats=stats)
+    lookout = EngineLookout.__new__(EngineLookout)
+    monkeypatch.setattr(lookout, "_find", lambda _service: container)
+    assert lookout.memory_held("inference") == held

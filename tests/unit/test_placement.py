@@ -161,6 +161,11 @@ def test_one_card_is_used_of_two_unless_the_profile_wants_both() -> None:
     assert placed(R1, both).gpus == (0,)
     assert placed(a_profile("deepseek-r1-q4km-2gpu"), both).gpus == (0, 1)
     assert placed(R1, both, gpus="1").gpus == (1,)
+    # Its rules know one card: the budget must not be told half on each of two.
+    found = placed(R1, both, gpus="1,0")
+    assert found.gpus == (1,)
+    assert found.reasons["gpus"] == "of gpus = 1,0 as many as its rules use: 1"
+    assert placed(a_profile("deepseek-r1-q4km-2gpu"), both, gpus="1,1,0").gpus == (1, 0)
 
 
 def test_the_largest_card_is_taken_also_while_the_engine_itself_fills_it() -> None:
@@ -256,3 +261,14 @@ def test_the_core_that_is_left_is_for_what_is_there() -> None:
     assert without.endswith("one left for the other services")
     with_card = placed(R1, facts, deepseek_r1()).reasons["threads"]
     assert "one left for the GPU's thread and the other services" in with_card
+
+
+def test_weights_go_to_the_node_of_the_cpus_that_the_operator_chose() -> None:
+    facts, demo = hosts.rtx4090_480gb_two_sockets(), a_profile("demo")
+    second = placed(demo, facts, inference_cpus="32-63")
+    assert (second.policy, second.nodes, second.threads) == (MemoryPolicy.ONE_NODE, (1,), 31)
+    assert placed(demo, facts, inference_cpus="0-3,32-35", memory_policy="interleave").nodes == (
+        0,
+        1,
+    )
+    assert placed(demo, facts, inference_cpus="500-600").nodes == (0,)

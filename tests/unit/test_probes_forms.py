@@ -164,6 +164,24 @@ def test_numastat_tells_the_memory_of_nodes_where_nothing_else_does() -> None:
     assert [node.memory_free_bytes for node in nodes] == [50 * MIB, 60 * MIB]
 
 
+def test_the_kernel_tells_the_memory_of_nodes_where_numactl_is_not_installed() -> None:
+    listed = "NUMA node(s): 2\nNUMA node0 CPU(s): 0\nNUMA node1 CPU(s): 1\n"
+    text = (
+        "Node 0 MemTotal:       65536000 kB\nNode 0 MemFree:        32768000 kB\n"
+        "Node 0 MemUsed:        32768000 kB\n"
+        "Node 1 MemTotal:       66560000 kB\nNode 1 MemFree:        33792000 kB\n"
+    )
+    nodes = facts_of({"node-meminfo.txt": text, "lscpu.txt": listed}).nodes
+    assert nodes is not None
+    assert [(node.memory_bytes, node.memory_free_bytes) for node in nodes] == [
+        (64000 * MIB, 32000 * MIB),
+        (65000 * MIB, 33000 * MIB),
+    ]
+    assert [node.cpus for node in nodes] == [(0,), (1,)]
+    # One node's file does not say that there is no other.
+    assert facts_of({"node-meminfo.txt": text}).node_count is None
+
+
 OLD_FREE = """             total       used       free     shared    buffers     cached
 Mem:          125G        17G       106G        41M       1.2G       100G
 -/+ buffers/cache:        16G       107G

@@ -6,6 +6,9 @@ import pytest
 
 import hosts
 from catalogue_ranking import profiles, ranking
+from orchestrator.core.advice import advise
+from orchestrator.core.checks.finding import Severity
+from orchestrator.core.deriving import derived
 from orchestrator.core.facts import HostFacts, Reach
 from orchestrator.core.recommend import (
     Ranked,
@@ -14,6 +17,7 @@ from orchestrator.core.recommend import (
     tokens_per_s,
 )
 from orchestrator.core.render_fit import ranking_as_record, ranking_as_text
+from orchestrator.core.settings import Layer
 
 
 def about(name: str, facts: HostFacts) -> Ranked:
@@ -122,3 +126,48 @@ def test_programs_get_every_profile_with_its_reasons() -> None:
     record = ranking_as_record(ranked, recommended(ranked))
     assert record["recommended"] == "deepseek-r1-ud-q2kxl"
     assert {entry["name"] for entry in record["profiles"]} == {p.name for p in profiles()}
+
+
+def test_cores_that_a_limit_does_not_grant_decode_nothing() -> None:
+    facts = hosts.rtx3090_512gb()
+    profile = about("deepseek-r1-distill-70b", facts).advice.profile
+    whole = tokens_per_s(profile, facts)
+    limits = facts.limits.model_copy(update={"cpus": 2.0})
+    granted = tokens_per_s(profile, facts.model_copy(update={"limits": limits}))
+    assert whole is not None
+    assert granted == pytest.approx(whole * 2 / 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "warned"),
+    [
+        ("deepseek-r1-ud-q2kxl", 4096, False),
+        ("deepseek-r1-ud-q2kxl", 131_072, True),  # 655 GB of KV cache in llama.cpp
+        ("deepseek-v4-flash", 1_000_000, True),
+        ("deepseek-r1-q4km", 131_072, False),  # computed: the budget has it
+    ],
+)
+def test_published_figures_are_not_taken_for_a_longer_context(
+    name: str, tokens: int, warned: bool
+) -> None:
+    profile = next(profile for profile in profiles() if profile.name == name)
+    layer = Layer(values={"context_tokens": tokens}, origins={"context_tokens": "a test"})
+    advice = advise(profile, (layer,), hosts.h200(), derived(profile.model), 0)
+    finding = next(found for found in advice.findings if found.check == "context")
+    assert finding.severity is (Severity.WARN if warned else Severity.OK)
+    assert finding.found == f"{tokens * advice.placement.slots:,} tokens"
+
+
+def test_who_rents_what_the_check_names_is_not_refused_for_it() -> None:
+    """382 GB, upstream's least, is less than the experts alone."""
+    facts = hosts.rtx3090_512gb()
+    rented = facts.limits.model_copy(update={"container": "docker"})
+    unable = facts.docker.model_copy(update={"answers": False})
+    in_container = about(
+        "deepseek-r1-q4km", facts.model_copy(update={"limits": rented, "docker": unable})
+    )
+    advised = next(one for one in in_container.advice.findings if one.check == "container")
+    needed = next(one for one in in_container.advice.findings if one.check == "memory").needed
+    assert needed == "402.2 GB"
+    assert "402 GB must be available" in advised.next_step.en
+    assert "402 GB" in advised.next_step.zh

@@ -163,3 +163,9 @@ def test_a_language_may_be_written_as_locales_are(given: str, meant: str) -> Non
 def test_a_language_that_is_not_spoken_here_is_told() -> None:
     with pytest.raises(ValidationError, match="'en' or 'zh'"):
         Settings.model_validate({"language": "fr_FR"})
+
+
+@pytest.mark.parametrize("cpus", ["5-2", "0-3,9-8", "0-99999999999", "a", "1-"])
+def test_cpus_that_docker_would_refuse_are_refused_here(cpus: str) -> None:
+    with pytest.raises(BadConfiguration, match="inference_cpus"):
+        settle((Layer(values={"inference_cpus": cpus}, origins={"inference_cpus": "--x"}),))

@@ -109,7 +109,10 @@ def _without_names(disk: Disk) -> Disk:
 
 def _shown(path: PurePosixPath) -> str:
     """Without whose folder it is."""
-    homes = [*_own_home(), *(above for above in path.parents if str(above.parent) in HOMES)]
+    homes = [
+        *_own_home(),
+        *(above for above in (path, *path.parents) if str(above.parent) in HOMES),
+    ]
     home = next((home for home in homes if path.is_relative_to(home)), None)
     if home is not None:
         path = PurePosixPath("~", path.relative_to(home))

@@ -66,14 +66,18 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
     placement: Placement,
     budget: Budget,
     unreadable: Sequence[str],
+    trained_context_tokens: int | None = None,
 ) -> tuple[Finding, ...]:
-    """What this profile needs of the host. `unreadable`: why its engine can't read its files."""
+    """What this profile needs of the host. `unreadable`: why its engine can't read its files.
+
+    `trained_context_tokens`: None where the files do not say.
+    """
     return (
         fit.disk(budget, settings, facts),
         fit.memory(profile, budget, facts),
         fit.memory_nodes(budget, facts),
         fit.memory_limit(budget, settings, placement),
-        cards.gpu_count(profile, facts),
+        cards.gpu_count(profile, settings, facts),
         cards.toolkit(profile, facts),
         cards.vram(profile, budget, facts),
         cards.long_output(profile, placement, budget, facts),
@@ -84,7 +88,9 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
         engine.engine_image(profile),
         engine.engine_reads(profile, unreadable),
         engine.engine_arguments(profile, placement, facts),
+        engine.context(profile, settings, budget, trained_context_tokens),
         speed.threads(placement, facts),
+        speed.inference_cpus(settings, facts),
         speed.memory_policy(placement, facts),
         speed.load_time(profile, settings, facts),
         fit.sources(profile, budget, settings, facts),

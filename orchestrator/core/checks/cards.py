@@ -80,7 +80,7 @@ DRIVER = Check(
 )
 
 
-def gpu_count(profile: Profile, facts: HostFacts) -> Finding:
+def gpu_count(profile: Profile, settings: Settings, facts: HostFacts) -> Finding:
     wanted, needed = profile.needs.gpus, card_count(profile.needs.gpus)
     if wanted == 0:
         if not facts.gpus:
@@ -89,10 +89,23 @@ def gpu_count(profile: Profile, facts: HostFacts) -> Finding:
         return GPU_COUNT.ok(unused, NO_GPU_NEEDED)
     if facts.gpus is None:
         return GPU_COUNT.unknown(needed)
-    found = card_count(len(facts.gpus))
-    if len(facts.gpus) >= wanted:
+    present = {gpu.index for gpu in facts.gpus}
+    usable = present & (_indices(settings) or present)
+    found = card_count(len(usable))
+    if len(usable) >= wanted:
         return GPU_COUNT.ok(found, needed)
+    if len(present) >= wanted:
+        return GPU_COUNT.block(f"{found} (gpus = {settings.gpus})", needed, _OTHER_CARDS)
     return GPU_COUNT.block(found, needed, Remedy(next_step=_NEEDS_A_CARD))
+
+
+_OTHER_CARDS = Remedy(
+    "unset ORCH_GPUS",
+    next_step=Said(
+        "or name enough cards that are there (nvidia-smi -L), in appliance.toml or ORCH_GPUS",
+        "或在 appliance.toml 或 ORCH_GPUS 中指定足够多的、实际存在的显卡（nvidia-smi -L）",
+    ),
+)
 
 
 _NEEDS_A_CARD = Said(
@@ -182,11 +195,11 @@ def several_gpus(profile: Profile, settings: Settings, facts: HostFacts) -> Find
         return SEVERAL_GPUS.ok(NO_GPU_NEEDED)
     if facts.gpus is None:
         return SEVERAL_GPUS.unknown(card_count(wanted))
-    chosen = settings.gpus.split(",") if settings.gpus else [str(gpu.index) for gpu in facts.gpus]
+    chosen = _indices(settings) or {gpu.index for gpu in facts.gpus}
     found, needed = card_count(len(chosen)), card_count(wanted)
     if len(chosen) <= wanted:
         return SEVERAL_GPUS.ok(found, needed)
-    some = ",".join(chosen[:wanted])
+    some = ",".join(map(str, sorted(chosen)[:wanted]))
     remedy = Remedy(f"export ORCH_GPUS={some}", "unset ORCH_GPUS")
     return SEVERAL_GPUS.warn(found, needed, remedy)
 
@@ -224,6 +237,10 @@ def driver(profile: Profile, facts: HostFacts) -> Finding:
     if least is not None and knows < least:
         return DRIVER.block(found, needed, driver_remedy(facts))
     return DRIVER.ok(found, needed)
+
+
+def _indices(settings: Settings) -> set[int]:
+    return {int(index) for index in filter(None, settings.gpus.split(","))}
 
 
 def _used(placement: Placement, facts: HostFacts) -> list[Gpu]:

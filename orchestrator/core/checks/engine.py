@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from orchestrator.core.argument_lint import problems
+from orchestrator.core.budget import Budget
 from orchestrator.core.checks.check import Check, Remedy
 from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.engines import ABILITIES
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.placement import Placement
 from orchestrator.core.profile import Profile, Status
+from orchestrator.core.settings import Settings
 
 CPU_INSTRUCTIONS = Check(
     name="cpu-instructions",
@@ -44,6 +46,24 @@ ENGINE_ARGUMENTS = Check(
         "a thread too many, experts that never reach the CPU",
         "参数有误时，引擎可能很久以后才报错、不报错或直接退出：KV 缓存容不下全部请求、线程多了一个、"
         "专家没有分到 CPU",
+    ),
+    ask="python3 -m orchestrator plan --verbose",
+)
+CONTEXT = Check(
+    name="context",
+    why=Said(
+        "RAM and VRAM of this profile are published figures for its own context, not computed: what more "
+        "context or slots take is in none of them, and may not fit",
+        "该配置的内存和显存是按其自带上下文公布的数字，不是计算值：更长的上下文或更多并发所需的部分不在其中，可能放不下",
+    ),
+    ask="python3 -m orchestrator plan --verbose",
+)
+TRAINED_CONTEXT = Check(
+    name="context",
+    why=Said(
+        "the model was trained with fewer tokens than one context has here: past them its replies get worse, "
+        "up to nonsense, and the memory for them is taken all the same",
+        "单个上下文的长度超过了模型训练时的长度：超出部分的回复质量会下降，甚至变成乱码，而内存照样占用",
     ),
     ask="python3 -m orchestrator plan --verbose",
 )
@@ -108,6 +128,31 @@ def engine_arguments(profile: Profile, placement: Placement, facts: HostFacts) -
         "ORCH_THREADS、ORCH_SLOTS、ORCH_CONTEXT_TOKENS、ORCH_MAX_TOKENS、ORCH_GPU_EXPERTS",
     )
     return ENGINE_ARGUMENTS.warn("; ".join(wrong), "0", Remedy(next_step=settings))
+
+
+def context(profile: Profile, settings: Settings, budget: Budget, trained: int | None) -> Finding:
+    """More than what the published figures are for; where terms are computed, they have it all.
+
+    `trained`: tokens that the model was trained with, where its files say so.
+    """
+    if trained is not None and settings.context_tokens > trained:
+        return _beyond_training(settings.context_tokens, trained)
+    serving, asked = profile.serving, settings.context_tokens * settings.slots
+    own = serving.context_tokens * serving.slots
+    found, needed = f"{asked:,} tokens", f"<= {own:,}"
+    terms = (term for share in budget.shares for term in share.terms)
+    if asked <= own or all(term.certainty != "documented" for term in terms):
+        return CONTEXT.ok(found)
+    remedy = Remedy(
+        f"export ORCH_CONTEXT_TOKENS={serving.context_tokens} ORCH_SLOTS={serving.slots}",
+        f"export ORCH_CONTEXT_TOKENS={settings.context_tokens} ORCH_SLOTS={settings.slots}",
+    )
+    return CONTEXT.warn(found, needed, remedy)
+
+
+def _beyond_training(asked: int, trained: int) -> Finding:
+    remedy = Remedy(f"export ORCH_CONTEXT_TOKENS={trained}", f"export ORCH_CONTEXT_TOKENS={asked}")
+    return TRAINED_CONTEXT.warn(f"{asked:,} tokens", f"<= {trained:,}", remedy)
 
 
 def profile_status(profile: Profile) -> Finding:

@@ -91,10 +91,9 @@ def memory(profile: Profile, budget: Budget, facts: HostFacts) -> Finding:
     """Against what can be had now, which a cgroup may limit; swap does not count."""
     figure = profile.needs.memory
     least = max(figure.least_bytes, _ram_bytes(budget))
-    available, limit = facts.memory.available_bytes, facts.limits.memory_bytes
-    if available is None:
+    available, have = facts.memory.available_bytes, facts.usable_memory_bytes
+    if have is None:
         return MEMORY.unknown(gb(least))
-    have = available if limit is None else min(available, limit)
     found = gb(have) if have == available else f"{gb(have)} (cgroup)"
     if have < least:
         return MEMORY.block(found, gb(least), _more_memory(facts, have, least))
@@ -112,7 +111,7 @@ _TIGHT = Said(
 
 def _more_memory(facts: HostFacts, have: int, least: int) -> Remedy:
     lacking, total = gb(least - have), facts.memory.total_bytes
-    if facts.limits.memory_bytes == have:
+    if facts.memory.available_bytes != have:
         text = Said(
             f"raise the cgroup's limit by {lacking}, or choose a smaller profile: "
             "python3 -m orchestrator recommend",
@@ -187,20 +186,21 @@ def sources(profile: Profile, budget: Budget, settings: Settings, facts: HostFac
         return SOURCES.ok(names)
     if settings.source_dir is not None:
         return SOURCES.ok(str(settings.source_dir))
-    answers = [_answers(source, facts) for source in profile.sources]
-    if any(answers):
+    heard = [answers(source, facts) for source in profile.sources]
+    if any(heard):
         return SOURCES.ok(names, names)
-    if None in answers:
+    if None in heard:
         return SOURCES.unknown(names)
     folder = Said(
         "name a mirror (ORCH_HF_ENDPOINT=https://...), or copy the weights here and name the folder: "
         "ORCH_SOURCE_DIR=FOLDER",
         "请指定镜像站（ORCH_HF_ENDPOINT=https://...），或把权重拷贝到本机并指定目录：ORCH_SOURCE_DIR=目录",
     )
-    return SOURCES.warn(f"0 of {len(answers)}", names, Remedy(next_step=folder))
+    return SOURCES.warn(f"0 of {len(heard)}", names, Remedy(next_step=folder))
 
 
-def _answers(source: ProfileSource, facts: HostFacts) -> bool | None:
+def answers(source: ProfileSource, facts: HostFacts) -> bool | None:
+    """Does the place where it is answer from here? None: nobody asked."""
     match source:
         case HuggingFaceSource():
             return facts.reach.huggingface

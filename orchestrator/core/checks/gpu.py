@@ -64,8 +64,16 @@ def driver_remedy(facts: HostFacts) -> Remedy:
             "请在 Windows 中安装最新的 NVIDIA 驱动（WSL2 里不要装），然后在 PowerShell 中运行 wsl --shutdown",
         )
         return Remedy(next_step=windows)
-    # No command undoes it: taking a driver out brings none back.
-    return Remedy("ubuntu-drivers install || apt-get install -y nvidia-driver", next_step=_REBOOT)
+    install = "ubuntu-drivers install || apt-get install -y nvidia-driver"
+    if facts.driver_version is None:
+        return Remedy(install, "apt-get purge -y '^nvidia-driver.*'", _REBOOT)
+    # To purge would leave a host that had a driver without any.
+    return Remedy(install, f"apt-get install -y nvidia-driver-{_major(facts)}", _REBOOT)
+
+
+def _major(facts: HostFacts) -> str:
+    """Of `470.57.02` 470: Ubuntu has a package for each."""
+    return (facts.driver_version or "").partition(".")[0]
 
 
 _REBOOT = Said(

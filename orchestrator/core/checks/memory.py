@@ -6,7 +6,6 @@ from orchestrator.core.facts import HostFacts
 
 HUGE_PAGE_BYTES = 2 << 20
 # What systemd grants a service by default; less is somebody's choice.
-USUAL_MEMLOCK_BYTES = 8 << 20
 
 HUGEPAGES = Check(
     name="hugepages",
@@ -57,11 +56,13 @@ NUMA_BALANCING = Check(
 MEMLOCK = Check(
     name="memlock",
     why=Said(
-        "buffers that the GPU reads straight from RAM must be locked there; where that is "
-        "refused, the engine copies more or stops at its start",
-        "GPU 直接读取的内存缓冲区必须锁定；锁定被拒绝时，引擎会多复制一次，或在启动时退出",
+        "buffers that the GPU reads straight from RAM must be locked there. The engine's container asks Docker "
+        "for that, and `ulimit -l` of a shell does not count; a rootless daemon can't grant more than its "
+        "user has, and then makes no container: `error setting rlimit type 8`",
+        "GPU 直接读取的内存缓冲区必须锁定。引擎容器会向 Docker 申请该权限，shell 中的 ulimit -l 不起作用；"
+        "无 root 的 Docker 无法授予超出其用户的限额，此时会报 error setting rlimit type 8，容器无法创建",
     ),
-    ask="ulimit -l",
+    ask="docker info --format '{{.SecurityOptions}}'",
 )
 
 
@@ -140,19 +141,12 @@ def numa_balancing(facts: HostFacts) -> Finding:
 
 
 def memlock(facts: HostFacts) -> Finding:
-    limit, needed = facts.limits.memlock_bytes, f"{USUAL_MEMLOCK_BYTES >> 10} KiB"
-    if limit is None:
-        return MEMLOCK.unknown(needed)
+    rootless, limit = facts.docker.rootless, facts.limits.memlock_bytes
+    if rootless is False:
+        return MEMLOCK.ok("rootful: unlimited", "unlimited")
+    if rootless is None or limit is None:
+        return MEMLOCK.unknown("unlimited")
     if limit < 0:
-        return MEMLOCK.ok("unlimited", needed)
-    found = f"{limit >> 10} KiB"
-    if limit >= USUAL_MEMLOCK_BYTES:
-        return MEMLOCK.ok(found, needed)
-    shell = Said(
-        "this is for the shell it is typed in; for good: a line `* - memlock unlimited` in "
-        "/etc/security/limits.conf",
-        "只对当前 shell 有效；要长期生效，请在 /etc/security/limits.conf 中加一行 * - memlock unlimited",
-    )
-    return MEMLOCK.warn(
-        found, needed, Remedy("ulimit -l unlimited", f"ulimit -l {limit >> 10}", shell)
-    )
+        return MEMLOCK.ok("rootless: unlimited", "unlimited")
+    remedy = Remedy("docker context use default", "docker context use rootless")
+    return MEMLOCK.warn(f"rootless: {limit >> 10} KiB", "unlimited", remedy)

@@ -5,6 +5,7 @@ import math
 from orchestrator.core.checks.check import Check, Remedy, counted
 from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.facts import HostFacts
+from orchestrator.core.pins import cores_on, format_cpus, parse_cpus
 from orchestrator.core.placement import MemoryPolicy, Placement
 from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Settings
@@ -17,6 +18,15 @@ THREADS = Check(
         "线程比物理核心多一个，所有线程就都要等共用核心的那两个：有用户只剩 1 token/s；超线程不算核心",
     ),
     ask="lscpu",
+)
+INFERENCE_CPUS = Check(
+    name="inference-cpus",
+    why=Said(
+        "Docker makes no container for CPUs that the host does not have: the start ends with "
+        "`Requested CPUs are not available`",
+        "指定了主机没有的 CPU 时，Docker 无法创建容器：启动时会报 Requested CPUs are not available",
+    ),
+    ask="lscpu --extended",
 )
 MEMORY_POLICY = Check(
     name="memory-policy",
@@ -40,7 +50,7 @@ LOAD_TIME = Check(
 
 
 def threads(placement: Placement, facts: HostFacts) -> Finding:
-    cores = _cores(placement, facts)
+    cores = cores_on(placement.nodes, facts)
     if cores is None:
         return THREADS.unknown(f">= {counted(placement.threads, 'core')}")
     granted = facts.limits.cpus
@@ -52,6 +62,29 @@ def threads(placement: Placement, facts: HostFacts) -> Finding:
         f"export ORCH_THREADS={max(1, room)}", f"export ORCH_THREADS={placement.threads}"
     )
     return THREADS.warn(found, needed, remedy)
+
+
+def inference_cpus(settings: Settings, facts: HostFacts) -> Finding:
+    asked, needed = settings.inference_cpus, _cpus_of(facts)
+    if not asked:
+        return INFERENCE_CPUS.ok("-")
+    if needed is None:
+        return INFERENCE_CPUS.unknown(asked)
+    if parse_cpus(asked) <= needed:
+        return INFERENCE_CPUS.ok(asked, format_cpus(needed))
+    appliance = Said(
+        "or take the line out of appliance.toml: the CPUs are then chosen for you",
+        "或从 appliance.toml 中删掉该行：CPU 会自动选择",
+    )
+    remedy = Remedy("unset ORCH_INFERENCE_CPUS", f"export ORCH_INFERENCE_CPUS={asked}", appliance)
+    return INFERENCE_CPUS.block(asked, format_cpus(needed), remedy)
+
+
+def _cpus_of(facts: HostFacts) -> frozenset[int] | None:
+    """CPUs that a container may be given; None where the nodes do not say."""
+    if not facts.nodes or any(node.cpus is None for node in facts.nodes):
+        return None
+    return frozenset(cpu for node in facts.nodes for cpu in node.cpus or ())
 
 
 def memory_policy(placement: Placement, facts: HostFacts) -> Finding:
@@ -89,15 +122,6 @@ def load_time(profile: Profile, settings: Settings, facts: HostFacts) -> Finding
         faster,
     )
     return LOAD_TIME.warn(found, f"<= {_minutes(patience)}", remedy)
-
-
-def _cores(placement: Placement, facts: HostFacts) -> int | None:
-    """Physical cores of the nodes used."""
-    counts = [node.physical_cores for node in facts.nodes or () if node.id in set(placement.nodes)]
-    known = [count for count in counts if count is not None]
-    if not counts or len(known) < len(counts):
-        return facts.cpu.physical_cores
-    return sum(known)
 
 
 def _minutes(seconds: float) -> str:

@@ -115,11 +115,11 @@ _LIMITS_LIE = Said(
 )
 _WHAT_TO_RENT = Said(
     "rent a virtual machine or bare metal with root and Docker, not a container instance. For the full "
-    "R1 at Q4_K_M: 382 GB of RAM at the least (480 GB recommended), a card with 14 GB of VRAM at the "
+    "R1 at Q4_K_M: 480 GB of RAM, of which 402 GB must be available, a card with 14 GB of VRAM at the "
     "least (20 GB for long replies), an SSD with room for 404.4 GB of weights and 20 GB of images; "
     "for less: python3 -m orchestrator recommend",
     "请租用带 root 权限和 Docker 的虚拟机或裸金属服务器，不要租容器实例。运行 R1 Q4_K_M 满血版："
-    "内存至少 382 GB（建议 480 GB），显存至少 14 GB（长回复需 20 GB），SSD 要放得下 404.4 GB 权重和 20 GB 镜像；"
+    "内存 480 GB，其中可用内存至少 402 GB，显存至少 14 GB（长回复需 20 GB），SSD 要放得下 404.4 GB 权重和 20 GB 镜像；"
     "更小的主机请看：python3 -m orchestrator recommend",
 )
 

@@ -18,6 +18,7 @@ NAMES = tuple(COMMANDS)
 # What tells nothing by itself is judged together with these.
 BESIDE = {
     "buddyinfo": {"uname": "x86_64\n"},
+    "node-meminfo": {"lscpu": "NUMA node(s): 1\nNUMA node0 CPU(s): 0\n"},
     "topo": {"nvidia-smi-L": "GPU 0: NVIDIA H200 (UUID: GPU-0)\n"},
 }
 
@@ -144,7 +145,8 @@ def _nodes(
     known = sources[0] if sources else by_numastat
     if known is None:
         return None, None
-    given = [{node.id: node for node in nodes} for nodes in (*sources, by_numastat or ())]
+    memory = (by_numastat or (), numa.parse_node_meminfo(texts["node-meminfo"]))
+    given = [{node.id: node for node in nodes} for nodes in (*sources, *memory)]
     return tuple(_merged_node(node.id, given, rows) for node in known), None
 
 

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 
 from orchestrator.core.probes import cgroup
 
-QUERY = (
-    "nvidia-smi --query-gpu=index,name,memory.total,memory.used,memory.free,persistence_mode,"
-    "driver_version,compute_cap,mig.mode.current --format=csv"
-)
+QUERY = "nvidia-smi --query-gpu=name,memory.total,memory.free,compute_cap --format=csv"
 COMMANDS: Mapping[str, str] = {
     "lscpu": "lscpu",
     "lscpu-e": "lscpu -e",
@@ -22,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "governor": "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
     "numactl": "numactl --hardware",
     "numastat": "numastat -m",
+    "node-meminfo": "cat /sys/devices/system/node/node*/meminfo",
     "free": "free -h",
     "meminfo": "cat /proc/meminfo",
     "buddyinfo": "cat /proc/buddyinfo",

@@ -10,7 +10,7 @@ COUNT = re.compile(r"available: (\d{1,4}) nodes?\b.*", re.ASCII)
 NODE = re.compile(r"node (\d{1,4}) (cpus|size|free):\s*(.*?)\s*", re.ASCII)
 MEGABYTES = re.compile(r"(\d{1,9}) MB", re.ASCII)
 COUNTED = re.compile(r"(.*?)\s*\((\d{1,5})\)", re.ASCII)
-NODE_MEMORY = re.compile(r"(?:Node \d+ )?(MemTotal|MemFree):\s+(\d{1,12}) kB\s*", re.ASCII)
+NODE_MEMORY = re.compile(r"(?:Node (\d{1,4}) )?(MemTotal|MemFree):\s+(\d{1,12}) kB\s*", re.ASCII)
 
 
 def node_count(numactl: str) -> int | None:
@@ -92,10 +92,26 @@ def _bytes(mebibytes: float | None) -> int | None:
     return None if mebibytes is None else int(mebibytes * MIB)
 
 
+def parse_node_meminfo(text: str) -> tuple[NumaNode, ...]:
+    """The meminfo of nodes, one after the other; there may be more of them."""
+    nodes: dict[int, dict[str, int]] = {}
+    for line in whole_lines(text):
+        if (match := NODE_MEMORY.fullmatch(line)) and match[1]:
+            nodes.setdefault(int(match[1]), {})[match[2]] = int(match[3]) * 1024
+    return tuple(
+        NumaNode(
+            id=node,
+            memory_bytes=sizes.get("MemTotal"),
+            memory_free_bytes=sizes.get("MemFree"),
+        )
+        for node, sizes in sorted(nodes.items())
+    )
+
+
 def parse_node(number_of: int, meminfo: str, cpulist: str, cores: Mapping[int, str]) -> NumaNode:
     """One folder of /sys/devices/system/node. `cores`: CPU -> the list of its core's siblings."""
     found = (NODE_MEMORY.fullmatch(line) for line in lines(meminfo))
-    memory = {match[1]: int(match[2]) * 1024 for match in found if match}
+    memory = {match[2]: int(match[3]) * 1024 for match in found if match}
     cpus = cpu_list(cpulist)
     known = cpus is not None and all(cpu in cores for cpu in cpus)
     return NumaNode(

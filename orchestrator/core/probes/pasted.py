@@ -24,7 +24,7 @@ def text_of(data: bytes) -> str:
     """Its lines end with a line break, but for one that may go on."""
     rows = ESCAPES.sub("", _decoded(data)).replace("\u00a0", " ").splitlines(keepends=True)
     kept = [row for row in rows if not PROMPT.fullmatch(row.rstrip("\r\n"))]
-    text = "".join(kept).replace("\r\n", "\n").lstrip("\n").rstrip("\r")
+    text = "".join(kept).replace("\r\n", "\n").lstrip("\n")
     if not text or text.endswith("\n") or LONG_LIST.fullmatch(text.rpartition("\n")[2]):
         return text
     return f"{text}\n"
