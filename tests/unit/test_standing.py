@@ -23,7 +23,16 @@ R1, DEMO = a_profile("deepseek-r1-q4km"), a_profile("demo")
 AMX = hosts.amx_sapphire_rapids()  # two nodes of 503 GiB
 TWO = hosts.rtx4090_480gb_two_sockets()  # two of 236 GiB
 ANY = Path("/any")
-FOLDERS = Folders(locks=ANY, job=ANY, source=ANY, weights=ANY, secrets=ANY, ca_bundle=None)
+FOLDERS = Folders(
+    locks=ANY,
+    job=ANY,
+    source=ANY,
+    weights=ANY,
+    secrets=ANY,
+    control=ANY,
+    usage=ANY,
+    ca_bundle=None,
+)
 
 
 def with_free(facts: HostFacts, shares: list[float]) -> HostFacts:
