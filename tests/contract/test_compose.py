@@ -70,8 +70,8 @@ def test_every_service_is_hardened(config: dict[str, Any], service: str) -> None
     assert found["user"] == "1000:1000"
     assert found["read_only"] is True
     assert found["cap_drop"] == ["ALL"]
-    unlimited = {"memlock": {"soft": -1, "hard": -1}}
-    assert found.get("ulimits", {}) == (unlimited if service == "inference" else {})
+    # Where Docker's daemon is limited itself, asking it for more makes no container at all.
+    assert "ulimits" not in found
     assert found.get("cap_add", []) == (["SYS_NICE"] if service == "inference" else [])
     assert found["security_opt"] == ["no-new-privileges:true"]
     assert found["init"] is True

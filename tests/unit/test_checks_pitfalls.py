@@ -444,20 +444,15 @@ def test_to_undo_a_newer_driver_is_to_install_the_one_that_was_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rootless", "limit", "severity"),
+    ("limit", "severity", "found"),
     [
-        (False, 64 << 10, Severity.OK),
-        (False, None, Severity.OK),
-        (True, -1, Severity.OK),
-        (True, 64 << 10, Severity.WARN),
-        (True, None, Severity.UNKNOWN),
-        (None, 64 << 10, Severity.UNKNOWN),
+        (64 << 10, Severity.OK, "64 KiB"),
+        (-1, Severity.OK, "unlimited"),
+        (None, Severity.UNKNOWN, "?"),
     ],
 )
-def test_what_a_shell_may_lock_counts_only_where_its_user_runs_docker(
-    rootless: bool | None, limit: int | None, severity: Severity
+def test_what_may_be_locked_in_memory_never_stands_in_the_way(
+    limit: int | None, severity: Severity, found: str
 ) -> None:
-    facts = changed("limits", changed("docker", rootless=rootless), memlock_bytes=limit)
-    finding = of_host(facts)["memlock"]
-    assert finding.severity is severity
-    assert "ulimit" not in finding.fix
+    finding = of_host(changed("limits", memlock_bytes=limit))["memlock"]
+    assert (finding.severity, finding.found) == (severity, found)

@@ -56,13 +56,11 @@ NUMA_BALANCING = Check(
 MEMLOCK = Check(
     name="memlock",
     why=Said(
-        "buffers that the GPU reads straight from RAM must be locked there. The engine's container asks Docker "
-        "for that, and `ulimit -l` of a shell does not count; a rootless daemon can't grant more than its "
-        "user has, and then makes no container: `error setting rlimit type 8`",
-        "GPU 直接读取的内存缓冲区必须锁定。引擎容器会向 Docker 申请该权限，shell 中的 ulimit -l 不起作用；"
-        "无 root 的 Docker 无法授予超出其用户的限额，此时会报 error setting rlimit type 8，容器无法创建",
+        "CUDA locks the buffers that a GPU reads straight from RAM through its driver, which this limit does not "
+        "count, and the engines map the weights without locking them: nothing to do",
+        "GPU 直接读取的内存缓冲区由 CUDA 通过驱动锁定，不受此限额约束；引擎映射权重时不锁定内存：无需处理",
     ),
-    ask="docker info --format '{{.SecurityOptions}}'",
+    ask="ulimit -l",
 )
 
 
@@ -141,12 +139,7 @@ def numa_balancing(facts: HostFacts) -> Finding:
 
 
 def memlock(facts: HostFacts) -> Finding:
-    rootless, limit = facts.docker.rootless, facts.limits.memlock_bytes
-    if rootless is False:
-        return MEMLOCK.ok("rootful: unlimited", "unlimited")
-    if rootless is None or limit is None:
-        return MEMLOCK.unknown("unlimited")
-    if limit < 0:
-        return MEMLOCK.ok("rootless: unlimited", "unlimited")
-    remedy = Remedy("docker context use default", "docker context use rootless")
-    return MEMLOCK.warn(f"rootless: {limit >> 10} KiB", "unlimited", remedy)
+    limit = facts.limits.memlock_bytes
+    if limit is None:
+        return MEMLOCK.unknown("-")
+    return MEMLOCK.ok("unlimited" if limit < 0 else f"{limit >> 10} KiB")
