@@ -16,7 +16,7 @@ lint: ## types, style, import rules, shell scripts, Dockerfiles
 	$(PYTHON) -m ruff check $(SOURCES)
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy --python-version 3.13
-	PYTHONPATH=.:images/wire/src:images/downloader/src:images/gateway/src:images/inference/llamacpp/src:images/inference/placing/src:images/webui/src:images/inference/kt-legacy/src .venv/bin/lint-imports
+	PYTHONPATH=.:images/wire/src:images/downloader/src:images/gateway/src:images/inference/llamacpp/src:images/inference/placing/src:images/webui/src:images/inference/kt-legacy/src:images/prometheus/src .venv/bin/lint-imports
 	.venv/bin/shellcheck $$(git ls-files '*.sh') .ci/run images/base/pip-install images/base/install-packages images/inference/kt-legacy/build/apt-install images/inference/kt-legacy/build/cpu-kernels images/inference/kt-legacy/build/fetch-source images/inference/kt-legacy/build/start-hang/check
 	.venv/bin/hadolint $$(git ls-files '*Dockerfile')
 

@@ -72,6 +72,10 @@ class PacedEngine:
         await self.memory.change(lambda: self.memory.requests.append(seen))
         seen.body = await _read(receive)
         match method, path:
+            case "POST", "/abort_request":
+                engine_id = json.loads(seen.body)["rid"]
+                await self.memory.change(lambda: self.memory.abort(engine_id))
+                await _send_json(send, 200, {})
             case "GET", "/v1/models":
                 model = {
                     "id": self._pace.model,
@@ -80,7 +84,7 @@ class PacedEngine:
                     "owned_by": "paced",
                 }
                 await _send_json(send, 200, {"object": "list", "data": [model]})
-            case "POST", "/v1/chat/completions":
+            case "POST", "/v1/chat/completions" | "/v1/completions":
                 await self._chat(seen, receive, send)
             case _:
                 await _send_json(send, 404, _error(f"no {method} {path}", 404))
@@ -91,7 +95,10 @@ class PacedEngine:
         except ValueError as error:
             await _send_json(send, 400, _error(f"not a request: {error}", 400))
             return
-        gone = asyncio.create_task(_disconnected(receive))
+        seen.engine_id = json.loads(seen.body).get("rid")
+        seen.beside = sum(each.started and not each.ended for each in self.memory.requests)
+        leaving = _aborted(self.memory, seen) if pace.ignores_leaving else _disconnected(receive)
+        gone = asyncio.create_task(leaving)
         run = _Run(memory=self.memory, seen=seen, pace=pace, gone=gone, send=send)
         try:
             await (run.stream() if stream else run.whole())
@@ -231,6 +238,10 @@ async def _read(receive: Receive) -> bytes:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _aborted(memory: Memory, seen: Seen) -> None:
+    await memory.wait_for(lambda: seen.aborted, within_s=3600)
 
 
 async def _send_start(send: Send, status: int, headers: dict[str, str]) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+_PACED = "paced: "
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
@@ -17,6 +19,8 @@ class Pace:
     cut_at_tick: int | None = None
     """The connection is dropped when this many ticks were sent; at 0 before the first byte."""
     says_done: bool = True
+    ignores_leaving: bool = False
+    """Goes on without its client, as engines do until they look; an abort by id ends it at once."""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     raw_b64: list[str] | None = None
@@ -34,8 +38,18 @@ class Pace:
     def over(self, body: bytes) -> tuple["Pace", bool]:
         """Returns the pace that `body` asks for, and whether for a stream. Or ValueError."""
         request: dict[str, Any] = json.loads(body)
-        asked: dict[str, Any] = request.get("paced", {})
+        asked: dict[str, Any] = request.get("paced") or _in_last_message(request)
         if unknown := set(asked) - {known.name for known in fields(self)}:
             message = f"unknown pace {unknown}"
             raise ValueError(message)
         return replace(self, **asked), bool(request.get("stream", False))
+
+
+def _in_last_message(request: Mapping[str, Any]) -> dict[str, Any]:
+    """For clients of an API whose requests have no place for more fields."""
+    messages = request.get("messages") or [{}]
+    content = messages[-1].get("content") if isinstance(messages[-1], dict) else None
+    if not isinstance(content, str) or not content.startswith(_PACED):
+        return {}
+    found: dict[str, Any] = json.loads(content.removeprefix(_PACED))
+    return found

@@ -1,5 +1,6 @@
 """Runs a paced engine in a thread of a test, behind a real uvicorn on a free loopback port."""
 
+import base64
 import http.client
 import json
 import threading
@@ -37,6 +38,10 @@ class RunningEngine:
         assert status == 200, f"not {until} with {ticks} ticks within {within_s} s: {seen}"
         found: dict[str, Any] = seen
         return found
+
+    @staticmethod
+    def body_of(seen: dict[str, Any]) -> bytes:
+        return base64.b64decode(seen["body_b64"])
 
     def set_health(self, status: int) -> None:
         self._ask("POST", "/_health", str(status).encode(), within_s=10)

@@ -18,6 +18,11 @@ class Seen:
     closed_at_tick: int | None = None
     ran_to_end: bool = False
     ended: bool = False
+    engine_id: str | None = None
+    """The `rid` that it was sent under."""
+    aborted: bool = False
+    beside: int = 0
+    """How many others the engine was working on when this one started."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -30,6 +35,9 @@ class Seen:
             "closed_at_tick": self.closed_at_tick,
             "ran_to_end": self.ran_to_end,
             "ended": self.ended,
+            "engine_id": self.engine_id,
+            "aborted": self.aborted,
+            "beside": self.beside,
         }
 
 
@@ -40,6 +48,12 @@ class Memory:
 
     def find(self, request_id: str) -> Seen | None:
         return next((seen for seen in self.requests if seen.request_id == request_id), None)
+
+    def abort(self, engine_id: str) -> None:
+        """By prefix, as SGLang does it."""
+        for seen in self.requests:
+            if seen.engine_id is not None and seen.engine_id.startswith(engine_id):
+                seen.aborted = True
 
     async def change(self, change: Callable[[], None]) -> None:
         async with self._changed:

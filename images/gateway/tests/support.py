@@ -6,6 +6,7 @@ import os
 import queue
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -60,10 +61,36 @@ class Client:
             assert part, f"closed before {expected!r}: {self.received!r}"
             self.received += part
 
+    def read_to_end_of_stream(self) -> bytes:
+        """What a chunked answer carried."""
+        head, _, rest = self._read_to(b"\r\n0\r\n\r\n").partition(b"\r\n\r\n")
+        assert b"transfer-encoding: chunked" in head
+        body = bytearray()
+        at = 0
+        while size := int(rest[at : (line := rest.index(b"\r\n", at))], 16):
+            body += rest[line + 2 : line + 2 + size]
+            at = line + 2 + size + 2
+        return bytes(body)
+
+    def _read_to(self, end: bytes) -> bytes:
+        received = bytearray(self.received)
+        while not received.endswith(end):
+            part = self._socket.recv(2**20)
+            assert part, f"closed before {end!r}"
+            received += part
+        self.received = bytes(received)
+        return self.received
+
     def read_to_close(self) -> bytes:
         while part := self._socket.recv(65536):
             self.received += part
         return self.received
+
+    def die(self, reset: bool) -> None:
+        """As a process does: its kernel says goodbye, or that nobody is there."""
+        if reset:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
 
     def leave(self) -> None:
         self._socket.close()
@@ -79,6 +106,16 @@ class Gateway:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def metrics_port(self) -> int:
+        says = (json.loads(line)["says"] for line in self.log if "metrics on port" in line)
+        return int(next(says).split()[-1])
+
+    def scrape(self, path: str = "/metrics") -> Answer:
+        return Gateway(self.process, self.metrics_port, self.log, self.reader).ask(
+            "GET", path, key=None
+        )
 
     def ask(
         self,
@@ -111,7 +148,7 @@ class Gateway:
         """A sample of /metrics; 0 where there is none yet."""
         wanted = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
         prefix = f"{name}{{{wanted}}} " if wanted else f"{name} "
-        for line in self.ask("GET", "/metrics").body.decode().splitlines():
+        for line in self.scrape().body.decode().splitlines():
             if line.startswith(prefix):
                 return float(line.removeprefix(prefix))
         return 0.0
@@ -163,6 +200,7 @@ def environment(tmp_path: Path, upstream_url: str, **more: str) -> dict[str, str
         **{name: str(tmp_path / name) for name in keys},
         "LISTEN_HOST": "127.0.0.1",
         "LISTEN_PORT": "0",
+        "METRICS_PORT": "0",
         **more,
     }
 
@@ -199,3 +237,10 @@ def running_gateway(env: Mapping[str, str]) -> Iterator[Gateway]:
         reader.join()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def policy_file(tmp_path: Path, **parts: Mapping[str, object]) -> str:
+    """Where a policy was written that says no more than `parts`."""
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps({"version": 1, **parts}))
+    return str(path)

@@ -41,18 +41,37 @@ def _body_seen(engine: RunningEngine, request_id: str) -> bytes:
     return base64.b64decode(engine.wait(request_id, until="ended")["body_b64"])
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("stream", ["false", 'true, "stream_options":{"include_usage": true}'])
 def test_the_engine_gets_the_request_and_the_client_the_answer_byte_for_byte(
-    gateway: Gateway, engine: RunningEngine, *, stream: bool
+    gateway: Gateway, engine: RunningEngine, stream: str
 ) -> None:
     request_id = new_id()
     paced = json.dumps({"raw_b64": _b64(ODD_CHUNKS), "tick_s": 0.02})
-    body = ODD_REQUEST.replace("STREAM", json.dumps(stream)).replace("PACED", paced).encode()
+    body = ODD_REQUEST.replace("STREAM", stream).replace("PACED", paced).encode()
 
     answer = gateway.ask("POST", CHAT, body, {"x-request-id": request_id})
 
     assert (answer.status, answer.body) == (200, b"".join(ODD_CHUNKS))
     assert _body_seen(engine, request_id) == body
+
+
+def test_a_stream_that_asks_for_no_usage_differs_in_nothing_else(
+    gateway: Gateway, engine: RunningEngine
+) -> None:
+    request_id = new_id()
+    usage = (
+        b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}\r\n\r\n',
+        b'data: {"choices": [], "usage": null, "prompt_tokens":1}\n\n',
+    )
+    sent = [*ODD_CHUNKS[:-1], *usage, ODD_CHUNKS[-1]]
+    paced = json.dumps({"raw_b64": _b64(sent), "tick_s": 0.02})
+    body = ODD_REQUEST.replace("STREAM", "true").replace("PACED", paced).encode()
+
+    answer = gateway.ask("POST", CHAT, body, {"x-request-id": request_id})
+
+    assert answer.body == b"".join(chunk for chunk in sent if chunk != usage[0])
+    asked = b',"stream_options":{"include_usage":true}}'
+    assert _body_seen(engine, request_id) == body.rstrip()[:-1].rstrip() + asked
 
 
 def test_a_chunked_upload_reaches_the_engine_whole_and_with_its_length(
@@ -163,10 +182,14 @@ def test_the_engines_own_refusal_passes_with_its_status_and_retry_after(gateway:
     }
 
 
-def test_what_is_not_json_is_the_engines_to_refuse(gateway: Gateway) -> None:
-    answer = gateway.ask("POST", CHAT, b"not json")
-    assert answer.status == 400
-    assert answer.json()["error"]["type"] == "paced_engine_error"
+@pytest.mark.parametrize("body", [b"", b"not json", b"[]", b'{"a":1', b'{"a":"\xff"}'])
+def test_what_is_no_json_object_never_reaches_the_engine(
+    gateway: Gateway, engine: RunningEngine, body: bytes
+) -> None:
+    before = len(engine.seen())
+    answer = gateway.ask("POST", CHAT, body)
+    assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_json")
+    assert len(engine.seen()) == before
 
 
 @pytest.mark.parametrize("offered", ["", "a b", "x" * 129, "a/b", "é"])

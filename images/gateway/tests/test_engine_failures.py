@@ -123,7 +123,7 @@ def test_an_engine_that_is_not_there_is_503_and_says_when_to_retry(tmp_path: Pat
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with running_gateway(environment(tmp_path, url)) as gateway:
         for method, path in (("POST", CHAT), ("GET", "/v1/models")):
-            answer = gateway.ask(method, path, b"{}" if method == "POST" else None)
+            answer = gateway.ask(method, path, b'{"messages":[]}' if method == "POST" else None)
             assert (answer.status, answer.json()["error"]["code"]) == (503, "engine_unavailable")
             assert answer.headers["retry-after"] == "5"
         assert gateway.metric(ERRORS, code="engine_unavailable") == 2

@@ -1,6 +1,11 @@
 """A client that leaves takes its request with it, in every phase."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from threading import Barrier
 
 from images.gateway.tests.support import (
     CHAT,
@@ -9,8 +14,11 @@ from images.gateway.tests.support import (
     Gateway,
     chat_body,
     chat_head,
+    environment,
     eventually,
     new_id,
+    policy_file,
+    running_gateway,
 )
 from paced_engine.running import RunningEngine
 
@@ -91,26 +99,106 @@ def test_an_answer_that_was_read_to_its_end_is_not_taken_for_a_client_that_left(
     assert [gateway.metric(CANCELLED, phase=phase) for phase in phases] == before
 
 
-def test_a_hundred_cancelled_requests_leak_nothing(gateway: Gateway, engine: RunningEngine) -> None:
-    def open_files() -> float:
-        return gateway.metric("process_open_fds")
+def test_leaving_the_line_never_reaches_the_engine_and_lets_the_next_one_move_up(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    running_id, leaving_id, next_id = new_id(), new_id(), new_id()
+    with _one_at_a_time(tmp_path, engine) as gateway:
+        running = gateway.chat(chat_body(tick_s=LONG_TICK_S), running_id)
+        running.read_until(b"tick 0")
+        leaving = gateway.chat(chat_body(tick_s=0.0), leaving_id)
+        assert eventually(lambda: gateway.metric("gateway_requests_queued") == 1)
+        staying = gateway.chat(chat_body(tick_s=0.0), next_id)
+        assert eventually(lambda: gateway.metric("gateway_requests_queued") == 2)
 
-    gateway.ask("GET", "/v1/models")
-    files_before = open_files()
-    for number in range(100):
-        request_id = new_id()
-        if number % 3 == 0:
-            body, ticks = chat_body(prefill_s=LONG_TICK_S), 0
-        else:
-            body, ticks = chat_body(stream=number % 3 == 1, tick_s=LONG_TICK_S), 1
-        client = gateway.chat(body, request_id)
-        engine.wait(request_id, ticks=ticks)
-        client.leave()
-        assert not engine.wait(request_id, until="ended")["ran_to_end"]
+        leaving.leave()
+        assert eventually(lambda: gateway.metric(CANCELLED, phase="queued") == 1)
+        assert gateway.metric("gateway_requests_queued") == 1
+        running.leave()
+        with staying:
+            staying.read_until(b"[DONE]")
 
-    assert eventually(lambda: gateway.metric("gateway_requests_running") == 0)
-    assert eventually(lambda: open_files() <= files_before)
-    assert gateway.ask("POST", CHAT, chat_body(stream=False, tick_s=0.0)).status == 200
+    assert leaving_id not in {seen["request_id"] for seen in engine.seen()}
+    seen = engine.wait(running_id, until="ended")
+    assert (seen["closed_at_tick"], seen["ran_to_end"]) == (1, False)
+
+
+@contextmanager
+def _one_at_a_time(tmp_path: Path, engine: RunningEngine) -> Iterator[Gateway]:
+    policy = policy_file(tmp_path, queue={"capacity": 1})
+    with running_gateway(environment(tmp_path, engine.url, POLICY_FILE=policy)) as gateway:
+        yield gateway
+
+
+DEATHS = 500
+CAPACITY = 4
+
+
+def test_five_hundred_clients_that_die_at_random_leave_nothing_behind(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    """In every phase, with more of them at once than permits, cleanly and by reset."""
+    policy = policy_file(
+        tmp_path, queue={"capacity": CAPACITY, "max_queued": 100, "max_queued_per_key": 100}
+    )
+    random = Random(5)  # noqa: S311 - the same deaths every time
+    ids = [new_id() for _ in range(DEATHS)]
+    with running_gateway(environment(tmp_path, engine.url, POLICY_FILE=policy)) as gateway:
+        gateway.ask("GET", "/v1/models")
+        files_before = gateway.metric("process_open_fds")
+        tasks_before = gateway.metric("gateway_tasks")
+        alive: list[Client] = []
+        for request_id in ids:
+            body = chat_body(
+                stream=random.random() < 0.7,
+                prefill_s=random.choice([0.0, 0.0, LONG_TICK_S]),
+                tick_s=random.choice([0.0, 0.01, LONG_TICK_S]),
+                ticks=20,
+            )
+            client = Client(gateway.port)
+            message = chat_head(len(body), request_id) + body
+            client.send(message[: random.choice([random.randrange(len(message)), None, None])])
+            alive.append(client)
+            # The clock is a request that takes the same way.
+            for _ in range(random.randrange(3)):
+                gateway.ask("GET", "/v1/models")
+            # The larger the crowd, the more of them wait in the line.
+            while len(alive) > random.randrange(20):
+                alive.pop(random.randrange(len(alive))).die(random.choice([True, False]))
+        for client in alive:
+            client.die(reset=True)
+
+        assert eventually(lambda: gateway.metric("gateway_requests_running") == 0)
+        assert gateway.metric("gateway_requests_queued") == 0
+        phases = ("uploading", "queued", "waiting", "streaming")
+        assert all(gateway.metric(CANCELLED, phase=phase) > 10 for phase in phases)
+        assert eventually(lambda: gateway.metric("process_open_fds") <= files_before)
+        assert eventually(lambda: gateway.metric("gateway_tasks") <= tasks_before)
+        # A permit that was lost would be missed now: so many at once, and each is answered.
+        together = Barrier(CAPACITY)
+        assert _answered_together(gateway, together) == [200] * CAPACITY
+        assert "Traceback" not in "".join(gateway.log)
+        assert gateway.stop() == 0
+    died = [seen for seen in engine.seen() if seen["request_id"] in ids]
+    assert len(died) > DEATHS / 10
+    assert all(seen["ended"] for seen in died)
+
+
+def _answered_together(gateway: Gateway, together: Barrier) -> list[int]:
+    def ask() -> None:
+        with gateway.chat(chat_body(tick_s=LONG_TICK_S), new_id()) as client:
+            client.read_until(b"tick 0")
+            # Not before all of them have a permit.
+            together.wait(timeout=20)
+            statuses.append(int(client.received.split()[1]))
+
+    statuses: list[int] = []
+    threads = [threading.Thread(target=ask) for _ in range(together.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return statuses
 
 
 def test_a_slow_reader_slows_the_engine_instead_of_filling_the_gateway(

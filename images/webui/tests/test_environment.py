@@ -52,6 +52,11 @@ def test_each_chat_is_one_request() -> None:
     assert metadata["capabilities"]["builtin_tools"] is False
 
 
+def test_a_call_that_the_page_makes_for_itself_says_so() -> None:
+    (config,) = json.loads(told()["OPENAI_API_CONFIGS"]).values()
+    assert config == {"headers": {"X-Background-Task": "{{TASK}}"}}
+
+
 def test_everybody_starts_with_the_one_model() -> None:
     assert told()["DEFAULT_MODELS"] == "some-model"
     assert told()["BYPASS_MODEL_ACCESS_CONTROL"] == "true"

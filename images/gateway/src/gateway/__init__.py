@@ -1,7 +1,8 @@
-"""The one door to the engine: checks the key, passes bytes through, lets go when a client leaves.
+"""The one door to the engine: checks the key, keeps the line, lets go when a client leaves.
 
-A request goes through `observing` (id, log line, counters), `auth` (bearer key) and `app` (which
-paths exist), then `passthrough`; `upstream` is the only module that talks to the engine.
+A request goes through `observing` (id, log line, counters), `auth` (whose key) and `app` (which
+paths exist) to `exchange`, which reads it in its API's `dialects`, shapes it to the `policy`, waits
+in the line of `admission`, and relays the engine's answer. `upstream` alone talks to the engine.
 """
 
 DEFAULT_PORT = 8080

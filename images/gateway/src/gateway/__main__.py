@@ -1,31 +1,57 @@
 """Runs the gateway until SIGTERM, lets running answers finish for a while, and exits 0."""
 
 import asyncio
-import logging
 import socket
 import sys
+import time
+from functools import partial
 from types import FrameType
 
 import uvicorn
 from pydantic import ValidationError
 
+from gateway.admission.line import Line
 from gateway.app import create_app
-from gateway.settings import KeyUnusableError, Settings
+from gateway.logs import start_logging
+from gateway.protocol import CarefulProtocol
+from gateway.reloaded import FileUnusableError
+from gateway.settings import Settings
 
 CONFIGURATION = 2
-LAST_WORDS_S = 1.0
+LAST_WORDS_S = 1
 
 
 class Server(uvicorn.Server):
-    """uvicorn, except that a drained stop is exit code 0, also with clients that do not read.
+    """uvicorn, except that it drains with its door open, and that a drained stop is exit code 0.
 
-    uvicorn raises a signal that it has obeyed again at the end, and that is no exit code 0.
+    uvicorn closes its listener at once: who comes then finds nobody, where a 503 says when to come
+    again. It also raises a signal that it has obeyed again at the end, and that is no exit code 0.
     """
+
+    def __init__(self, config: uvicorn.Config, *, drain_s: float) -> None:
+        super().__init__(config)
+        self._drain_s = drain_s
+        self._asked_to_stop = False
+        self._drained_at_s: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn has it
         # Asked twice, somebody is in a hurry.
-        self.force_exit = self.should_exit
-        self.should_exit = True
+        self.force_exit = self.should_exit = self._asked_to_stop
+        self._asked_to_stop = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if self._asked_to_stop and self._is_drained():
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    def _is_drained(self) -> bool:
+        line: Line = self.lifespan.state["line"]
+        if self._drained_at_s is None:
+            self._drained_at_s = time.monotonic() + self._drain_s
+            line.drain()
+        now = line.snapshot()
+        return not now.running + sum(now.queued.values()) or time.monotonic() >= self._drained_at_s
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -41,13 +67,11 @@ class Server(uvicorn.Server):
 
 
 def main() -> int:
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stdout, format="%(levelname)s %(name)s: %(message)s"
-    )
+    start_logging()
     try:
         settings = Settings()  # the fields come from the environment
         app = create_app(settings)
-    except (ValidationError, KeyUnusableError) as error:
+    except (ValidationError, FileUnusableError) as error:
         said = " ".join(str(error).split())
         sys.stderr.write(f"error: the gateway's configuration can't be used: {said}\n")
         return CONFIGURATION
@@ -55,7 +79,8 @@ def main() -> int:
         app,
         host=settings.listen_host,
         port=settings.listen_port,
-        http="httptools",
+        # A class in all but name: uvicorn calls it for each connection.
+        http=partial(CarefulProtocol, header_timeout_s=settings.header_timeout_s),  # type: ignore[arg-type]
         loop="uvloop",
         ws="none",
         lifespan="on",
@@ -65,9 +90,10 @@ def main() -> int:
         proxy_headers=False,
         # Longer than clients keep an idle connection: none sends a request into a closing one.
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=settings.drain_s,
+        # The line is empty by then, or out of time.
+        timeout_graceful_shutdown=LAST_WORDS_S,
     )
-    Server(config).run()
+    Server(config, drain_s=settings.drain_s).run()
     return 0
 
 

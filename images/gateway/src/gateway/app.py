@@ -1,69 +1,105 @@
 """Which paths exist, and the layers a request goes through. What is not named here is refused."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 
+import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gateway.auth import Authenticated, Keys
+from gateway.accounts import Accounts
+from gateway.admission.fair import FairCore
+from gateway.admission.line import Line
+from gateway.admission.tickets import Drain
+from gateway.aftermath import Aftermath
+from gateway.auth import Authenticated
+from gateway.control import Control
+from gateway.counting import prepare_counter
+from gateway.dialects.table import DIALECTS, voice_of
+from gateway.engine_watch import EngineWatch
 from gateway.errors import INTERNAL, ApiError, unknown_path, wrong_method
+from gateway.exchange import Exchange, Services
+from gateway.keys import LOCAL, WEBUI, FileKeys, KeysFile
+from gateway.ledger import open_ledger
 from gateway.metrics import Metrics
 from gateway.observing import Observed
-from gateway.passthrough import Passthrough
-from gateway.readiness import readiness
+from gateway.openapi import OPENAPI_PATH, document
+from gateway.policy import Policy
+from gateway.queue_route import QUEUE_PATH, queue_routes
+from gateway.quota import KeyQuota
+from gateway.readiness import STOPPING, readiness
+from gateway.reloaded import Reloaded
+from gateway.scrape import ENGINE_PATH, OWN_PATH, Page, Scrape, engine_page
 from gateway.settings import Settings, read_key
 from gateway.upstream import Engine
+from gateway.waiting import WaitingRoom
 
-ENGINE_PATHS = (("GET", "/v1/models"), ("POST", "/v1/chat/completions"))
-OWN_PATHS = ("/healthz", "/readyz", "/metrics")
+_log = logging.getLogger(__name__)
+
+OWN_PATHS = ("/healthz", "/readyz", QUEUE_PATH, OPENAPI_PATH)
 
 
 def create_app(settings: Settings) -> ASGIApp:
-    """Reads the key files at once, so that a gateway without keys does not start."""
-    keys = Keys([read_key(settings.api_key_file)])
-    engine = Engine(
-        str(settings.upstream_url),
-        read_key(settings.upstream_key_file),
-        connect_timeout_s=settings.connect_timeout_s,
-    )
+    """Reads every file at once, so that a gateway that can't serve does not start."""
+    keys_file = Reloaded(settings.keys_file, KeysFile.model_validate_json, KeysFile())
+    own_keys = [(LOCAL, read_key(settings.api_key_file))]
+    if settings.webui_key_file is not None:
+        own_keys.append((WEBUI, read_key(settings.webui_key_file)))
+    keys = FileKeys(own_keys, keys_file)
+    policy = Reloaded(settings.policy_file, Policy.model_validate_json, Policy())
     metrics = Metrics()
-    known_paths = frozenset({*OWN_PATHS, *(path for _, path in ENGINE_PATHS)})
-    api = _api(settings, engine, metrics)
+    line = Line(FairCore(policy.current().queue), time.monotonic)
+    metrics.watch_line(line.snapshot)
+    ledger = open_ledger(settings.ledger_file)
+    unwritten = "Entries of the books that the disk has not taken yet."
+    metrics.gauge("gateway_ledger_unwritten_entries", unwritten, ledger.unwritten)
+    tasks_text = "Tasks of the event loop: as many when idle as after the start, or some leak."
+    metrics.gauge("gateway_tasks", tasks_text, lambda: len(asyncio.all_tasks()))
+    engine = Engine(str(settings.upstream_url), read_key(settings.upstream_key_file))
+    services = Services(
+        engine=engine,
+        policy=policy,
+        room=WaitingRoom(line, metrics),
+        accounts=Accounts(
+            KeyQuota(ledger, now_s=time.monotonic, wall_s=time.time),
+            ledger,
+            metrics,
+            Aftermath(engine),
+        ),
+        metrics=metrics,
+        max_body_bytes=settings.max_body_bytes,
+        body_timeout_s=settings.body_timeout_s,
+        watch=EngineWatch(engine, line),
+    )
+
+    def reload() -> None:
+        policy.reload()
+        keys_file.reload()
+
+    api = _api(settings, services, Control(line, reload))
+    known_paths = frozenset({*OWN_PATHS, *(dialect.path for dialect in DIALECTS)})
     return Observed(Authenticated(api, keys), metrics, known_paths)
 
 
-def _api(settings: Settings, engine: Engine, metrics: Metrics) -> FastAPI:
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await engine.open()
-        try:
-            yield
-        finally:
-            await engine.close()
-
+def _api(settings: Settings, services: Services, control: Control) -> FastAPI:
     api = FastAPI(
-        lifespan=lifespan,
+        lifespan=_lifespan(settings, services, control),
         openapi_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         exception_handlers={HTTPException: _refused, Exception: _failed},
         routes=[
-            Route(
-                path,
-                Passthrough(
-                    engine,
-                    metrics,
-                    method=method,
-                    path=path,
-                    max_body_bytes=settings.max_body_bytes,
-                ),
-                methods=[method],
-            )
-            for method, path in ENGINE_PATHS
+            *(
+                Route(dialect.path, Exchange(dialect, services), methods=[dialect.method])
+                for dialect in DIALECTS
+            ),
+            *queue_routes(services.room.line),
         ],
     )
 
@@ -73,28 +109,68 @@ def _api(settings: Settings, engine: Engine, metrics: Metrics) -> FastAPI:
 
     @api.get("/readyz")
     async def readyz() -> Response:
-        found = await readiness(engine, timeout_s=settings.readiness_timeout_s)
+        if isinstance(services.room.line.snapshot().state, Drain):
+            found = STOPPING
+        else:
+            found = await readiness(services.engine, timeout_s=settings.readiness_timeout_s)
         status = 200 if found.ready else 503
         return Response(found.body(), status, media_type="application/json")
 
-    @api.get("/metrics")
-    async def scrape() -> Response:
-        return Response(metrics.render(), headers={"content-type": metrics.content_type})
+    @api.get(OPENAPI_PATH)
+    async def openapi() -> Response:
+        return Response(orjson.dumps(document(api.routes)), media_type="application/json")
 
     return api
+
+
+def _lifespan(
+    settings: Settings, services: Services, control: Control
+) -> Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Line]]]:
+    async def own_page() -> Page:
+        metrics = services.metrics
+        return Page(HTTPStatus.OK, metrics.content_type, metrics.render())
+
+    async def relayed_page() -> Page:
+        return await engine_page(services.engine, services.policy.current())
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[Mapping[str, Line]]:
+        scrape = Scrape({OWN_PATH: own_page, ENGINE_PATH: relayed_page})
+        await services.engine.open()
+        # Not before: new limits may let requests go, which needs the running loop.
+        services.policy.follow(lambda policy: services.room.line.set_limits(policy.queue))
+        services.policy.follow(prepare_counter)
+        if settings.control_socket is not None:
+            await control.open(settings.control_socket)
+        if settings.metrics_port is not None:
+            port = await scrape.open(settings.listen_host, settings.metrics_port)
+            _log.info("metrics on port %d", port)
+        try:
+            # For the server, which drains it.
+            yield {"line": services.room.line}
+        finally:
+            await services.watch.close()
+            await services.accounts.aftermath.close()
+            await scrape.close()
+            await control.close()
+            await services.engine.close()
+            services.accounts.ledger.close()
+
+    return lifespan
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
-        return _response(wrong_method(request.method, request.url.path, allowed))
-    return _response(unknown_path(request.method, request.url.path))
+        return _response(request, wrong_method(request.method, request.url.path, allowed))
+    return _response(request, unknown_path(request.method, request.url.path))
 
 
-async def _failed(_request: Request, _error: Exception) -> Response:
-    return _response(INTERNAL)
+async def _failed(request: Request, _error: Exception) -> Response:
+    return _response(request, INTERNAL)
 
 
-def _response(error: ApiError) -> Response:
-    headers = {"content-type": "application/json", **dict(error.headers)}
-    return Response(error.body(), error.status, headers=headers)
+def _response(request: Request, error: ApiError) -> Response:
+    refusal = voice_of(request.url.path).refusal(error)
+    headers = {name.decode("ascii"): value.decode("ascii") for name, value in refusal.headers}
+    return Response(refusal.body, refusal.status, headers=headers)

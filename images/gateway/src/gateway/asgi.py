@@ -2,7 +2,7 @@
 
 from starlette.types import Scope, Send
 
-from gateway.errors import ApiError
+from gateway.errors import Refusal
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -11,12 +11,12 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return values[0] if len(values) == 1 else None
 
 
-async def send_error(send: Send, error: ApiError) -> None:
+async def send_refusal(send: Send, refusal: Refusal) -> None:
     await send(
         {
             "type": "http.response.start",
-            "status": error.status,
-            "headers": error.response_headers(),
+            "status": refusal.status,
+            "headers": refusal.headers,
         }
     )
-    await send({"type": "http.response.body", "body": error.body(), "more_body": False})
+    await send({"type": "http.response.body", "body": refusal.body, "more_body": False})

@@ -1,50 +1,50 @@
-"""Who may pass: a bearer key, compared in constant time, before a byte of the body is read."""
+"""Who may pass: a key, checked before a byte of the body is read, becomes the caller in scope."""
 
-import hashlib
-import secrets
-from collections.abc import Iterable
+from collections.abc import Iterator
 
-from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.asgi import header, send_error
-from gateway.errors import NO_KEY
+from gateway.asgi import send_refusal
+from gateway.dialects.table import voice_of
+from gateway.errors import NO_KEY, Refused
+from gateway.keys import KeyRing
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 
 
-class Keys:
-    """The accepted keys, held as digests so that every comparison is of equal length."""
-
-    def __init__(self, keys: Iterable[SecretStr]) -> None:
-        self._digests = tuple(_digest(key.get_secret_value().encode("ascii")) for key in keys)
-
-    def admit(self, authorization: bytes | None) -> bool:
-        """True for `Bearer KEY` with an accepted key."""
-        scheme, _, key = (authorization or b"").partition(b" ")
-        if scheme.lower() != b"bearer":
-            return False
-        offered = _digest(key.strip(b" "))
-        return any(secrets.compare_digest(offered, digest) for digest in self._digests)
-
-
 class Authenticated:
-    """Answers 401 to every request without a key, also to unknown paths; not on the open ones."""
+    """Refuses every request without a key, also to unknown paths; not on the open ones."""
 
-    def __init__(self, app: ASGIApp, keys: Keys) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
         self._app = app
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] != "http"
-            or scope["path"] in OPEN_PATHS
-            or self._keys.admit(header(scope, b"authorization"))
-        ):
-            await self._app(scope, receive, send)
-            return
-        await send_error(send, NO_KEY)
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            try:
+                scope["caller"] = self._keys.admit(_offered(scope))
+            except Refused as refused:
+                await send_refusal(send, voice_of(scope["path"]).refusal(refused.error))
+                return
+        await self._app(scope, receive, send)
 
 
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
+def _offered(scope: Scope) -> bytes:
+    """The key that the request carries, as OpenAI's, Anthropic's and Ollama's clients send it.
+
+    Whoever sends two that differ may have been told by somebody else what to send.
+    """
+    keys = {key for name, value in scope["headers"] for key in _key_in(name, value)}
+    if len(keys) != 1:
+        raise Refused(NO_KEY)
+    return keys.pop()
+
+
+def _key_in(name: bytes, value: bytes) -> Iterator[bytes]:
+    if name == b"x-api-key":
+        yield value.strip(b" ")
+    elif name == b"authorization":
+        scheme, _, key = value.partition(b" ")
+        if scheme.lower() != b"bearer":
+            raise Refused(NO_KEY)
+        yield key.strip(b" ")

@@ -1,42 +1,104 @@
-"""Errors the gateway itself answers with, in the shape OpenAI clients understand."""
+"""Errors the gateway itself answers with, and how they are said: by default as OpenAI does."""
 
 from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
 
 import orjson
+
+from gateway.engine_words import words_of
 
 Headers = list[tuple[bytes, bytes]]
 
 CALLER = "invalid_request_error"
 SERVER = "server_error"
+LIMIT = "rate_limit_error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiError:
-    """One refusal or failure, in one envelope: a response body, or the last event of a stream."""
+    """One refusal or failure, before any dialect has put it into its own shape."""
 
     status: int
     code: str
     message: str
     kind: str
     headers: tuple[tuple[str, str], ...] = ()
+    param: str | None = None
 
-    def body(self) -> bytes:
-        envelope = {"message": self.message, "type": self.kind, "param": None, "code": self.code}
-        return orjson.dumps({"error": envelope})
+    def own_headers(self) -> Headers:
+        return [(name.encode("ascii"), value.encode("ascii")) for name, value in self.headers]
 
-    def event(self) -> bytes:
-        return b"data: " + self.body() + b"\n\n"
 
-    def response_headers(self) -> Headers:
-        own = [(name.encode("ascii"), value.encode("ascii")) for name, value in self.headers]
-        length = str(len(self.body())).encode("ascii")
-        return [(b"content-type", b"application/json"), (b"content-length", length), *own]
+class Refused(Exception):
+    """A request ends here with `error`; whoever answers says it in the caller's dialect."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as a whole response."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Voice(Protocol):
+    """How one API says that something went wrong."""
+
+    def refusal(self, error: ApiError) -> Refusal: ...
+
+    def event(self, error: ApiError) -> bytes:
+        """The last event of a stream that has begun."""
+
+    def between(self, tail: bytes) -> bytes:
+        """What has to come after `tail` before an event can: it may be cut in the middle of one."""
+
+
+class OpenAIVoice:
+    """One envelope: a response body, or the last event of a stream."""
+
+    def refusal(self, error: ApiError) -> Refusal:
+        body = self._body(error)
+        length = str(len(body)).encode("ascii")
+        headers = [(b"content-type", b"application/json"), (b"content-length", length)]
+        return Refusal(error.status, [*headers, *error.own_headers()], body)
+
+    def event(self, error: ApiError) -> bytes:
+        return b"data: " + self._body(error) + b"\n\n"
+
+    def between(self, tail: bytes) -> bytes:
+        return b"" if tail.endswith((b"\n\n", b"\r\n\r\n")) else b"\n\n"
+
+    def _body(self, error: ApiError) -> bytes:
+        return openai_envelope(error)
+
+
+def openai_envelope(error: ApiError) -> bytes:
+    envelope = {
+        "message": error.message,
+        "type": error.kind,
+        "param": error.param,
+        "code": error.code,
+    }
+    return orjson.dumps({"error": envelope})
 
 
 NO_KEY = ApiError(
     status=401,
     code="invalid_api_key",
     message="Missing or wrong API key. Send it as 'Authorization: Bearer KEY'.",
+    kind=CALLER,
+    headers=(("www-authenticate", "Bearer"),),
+)
+KEY_EXPIRED = ApiError(
+    status=401,
+    code="key_expired",
+    message="This API key has expired. Ask the admin for a new one.",
     kind=CALLER,
     headers=(("www-authenticate", "Bearer"),),
 )
@@ -71,6 +133,34 @@ INTERNAL = ApiError(
 )
 
 
+NOT_JSON = ApiError(
+    status=400,
+    code="invalid_json",
+    message="The request body is not a JSON object in UTF-8.",
+    kind=CALLER,
+)
+
+
+def too_many(code: str, message: str, retry_after_s: float) -> ApiError:
+    """A 429 that clients try again: they do not wait longer than two minutes."""
+    seconds = max(1, min(120, round(retry_after_s)))
+    return ApiError(
+        status=429, code=code, message=message, kind=LIMIT, headers=(("retry-after", str(seconds)),)
+    )
+
+
+def not_now(code: str, message: str, retry_after_s: float) -> ApiError:
+    """A 503 that clients try again."""
+    seconds = max(1, min(120, round(retry_after_s)))
+    return ApiError(
+        status=503,
+        code=code,
+        message=message,
+        kind=SERVER,
+        headers=(("retry-after", str(seconds)),),
+    )
+
+
 def body_too_large(limit_bytes: int) -> ApiError:
     return ApiError(
         status=413,
@@ -93,4 +183,79 @@ def wrong_method(method: str, path: str, allowed: str) -> ApiError:
         message=f"{path} does not answer {method}; it answers {allowed}.",
         kind=CALLER,
         headers=(("allow", allowed),),
+    )
+
+
+def engine_refused(status: int, body: bytes) -> ApiError:
+    """The engine's own refusal, for a stream whose 200 is out already."""
+    said = words_of(body) or "it gave no reason"
+    return ApiError(
+        status=status,
+        code="engine_refused",
+        message=f"The engine refused this request with {status}: {said}",
+        kind=CALLER if status < HTTPStatus.INTERNAL_SERVER_ERROR else SERVER,
+    )
+
+
+ENGINE_BUSY = ApiError(
+    status=503,
+    code="engine_busy",
+    message="The engine's own line is full: try again shortly.",
+    kind=SERVER,
+    headers=(("retry-after", "5"),),
+)
+
+
+def connect_late(seconds: float) -> ApiError:
+    message = f"The engine did not take a connection within {seconds:g} s."
+    return not_now("connect_timeout", message, 5)
+
+
+def _engine_late(code: str, message: str) -> ApiError:
+    return ApiError(status=504, code=code, message=message, kind=SERVER)
+
+
+def first_token_late(seconds: float) -> ApiError:
+    return _engine_late("first_token_timeout", f"The engine gave no token within {seconds:g} s.")
+
+
+def idle_late(seconds: float) -> ApiError:
+    message = f"The engine was silent for {seconds:g} s in the middle of its answer."
+    return _engine_late("idle_timeout", message)
+
+
+def total_late(seconds: float) -> ApiError:
+    return _engine_late("total_timeout", f"The answer took longer than {seconds:g} s.")
+
+
+def body_late(seconds: float) -> ApiError:
+    """Not a 408: clients would send the same again at once."""
+    return ApiError(
+        status=400,
+        code="body_timeout",
+        message=f"The request did not arrive within {seconds:g} s.",
+        kind=CALLER,
+        headers=(("connection", "close"),),
+    )
+
+
+BAD_REQUEST = ApiError(
+    status=400, code="bad_request", message="This is no valid HTTP request.", kind=CALLER
+)
+
+
+UPGRADE_WITH_BODY = ApiError(
+    status=400,
+    code="upgrade_unsupported",
+    message="There is HTTP/1.1 only: set the client to it, so that it asks for no upgrade.",
+    kind=CALLER,
+)
+
+
+def header_too_large(limit_bytes: int) -> ApiError:
+    return ApiError(
+        status=431,
+        code="header_too_large",
+        message=f"The request's header is larger than {limit_bytes} bytes.",
+        kind=CALLER,
     )

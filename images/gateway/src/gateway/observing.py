@@ -52,16 +52,17 @@ class Observed:
             path = scope["path"] if scope["path"] in self._known_paths else "other"
             self._metrics.requests.labels(path, str(status)).inc()
             if path not in ("/healthz", "/readyz", "/metrics"):
-                _log.info(
-                    "request=%s %s %s status=%d %s bytes=%d seconds=%.3f",
-                    request_id,
-                    scope["method"],
-                    path,
-                    status,
-                    "complete" if complete else "incomplete",
-                    sent_bytes,
-                    time.monotonic() - started_s,
-                )
+                fields = {
+                    "request": request_id,
+                    "key": scope["caller"].key_id if "caller" in scope else None,
+                    "method": scope["method"],
+                    "path": path,
+                    "status": status,
+                    "complete": complete,
+                    "bytes": sent_bytes,
+                    "seconds": round(time.monotonic() - started_s, 3),
+                }
+                _log.info("answered", extra={"fields": fields})
 
 
 def _request_id(offered: bytes | None) -> str:

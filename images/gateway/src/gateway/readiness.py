@@ -18,17 +18,22 @@ class Readiness:
         return orjson.dumps(self)
 
 
+STOPPING = Readiness(ready=False, reason="the gateway is shutting down")
+
+
 async def readiness(engine: Engine, *, timeout_s: float) -> Readiness:
     try:
-        return _judge(await asyncio.wait_for(_status(engine), timeout_s))
+        return _judge(await asyncio.wait_for(_status(engine, timeout_s), timeout_s))
     except asyncio.TimeoutError:
         return Readiness(ready=False, reason=f"the engine's /health is silent for {timeout_s:g} s")
     except EngineError as error:
         return Readiness(ready=False, reason=f"the engine can't be reached: {error}")
 
 
-async def _status(engine: Engine) -> int:
-    async with engine.ask("GET", "/health", headers={}, body=None) as answer:
+async def _status(engine: Engine, timeout_s: float) -> int:
+    async with engine.ask(
+        "GET", "/health", headers={}, body=None, connect_timeout_s=timeout_s
+    ) as answer:
         return answer.status
 
 

@@ -2,8 +2,8 @@
 
 from starlette.types import Send
 
-from gateway.asgi import send_error
-from gateway.errors import ApiError, Headers
+from gateway.asgi import send_refusal
+from gateway.errors import ApiError, Headers, Voice
 
 _TAIL_BYTES = 64
 _STREAM_HEADERS: Headers = [
@@ -15,9 +15,12 @@ _STREAM_HEADERS: Headers = [
 class Reply:
     """An error is a status while nothing was sent, and the last event of the stream after that."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, voice: Voice) -> None:
         self._send = send
+        self._voice = voice
         self._tail = b""
+        self.more_headers: Headers = []
+        """Of the gateway's own, known before the answer."""
         self.started = False
         # Set before the last send: the server reports a disconnect after a complete response too.
         self.complete = False
@@ -34,25 +37,20 @@ class Reply:
         self._tail = (self._tail + body[-_TAIL_BYTES:])[-_TAIL_BYTES:]
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
-    @property
-    def saw_done(self) -> bool:
-        """The bytes sent so far end with the event that says the answer is complete."""
-        return b"[DONE]" in self._tail
-
     async def end_stream(self) -> None:
         await self._finish(b"")
 
     async def fail(self, error: ApiError) -> None:
         if self.started:
-            # A blank line first, or the error would be glued to half an event.
-            whole_events = self._tail.endswith((b"\n\n", b"\r\n\r\n"))
-            await self._finish((b"" if whole_events else b"\n\n") + error.event())
+            # Or the error would be glued to half an event.
+            await self._finish(self._voice.between(self._tail) + self._voice.event(error))
             return
         self.started = self.complete = True
-        await send_error(self._send, error)
+        await send_refusal(self._send, self._voice.refusal(error))
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.started = True
+        headers = [*headers, *self.more_headers]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _finish(self, body: bytes) -> None:

@@ -6,6 +6,7 @@ from pydantic import AnyHttpUrl, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gateway import DEFAULT_PORT
+from gateway.reloaded import FileUnusableError
 
 
 class Settings(BaseSettings):
@@ -20,13 +21,18 @@ class Settings(BaseSettings):
     listen_host: str = "0.0.0.0"  # noqa: S104 - in a container
     listen_port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     max_body_bytes: int = Field(default=16 * 2**20, gt=0)
-    connect_timeout_s: float = Field(default=5.0, gt=0)
     readiness_timeout_s: float = Field(default=2.0, gt=0)
     drain_s: int = Field(default=25, ge=0)
+    header_timeout_s: float = Field(default=10.0, gt=0)
+    body_timeout_s: float = Field(default=120.0, gt=0)
 
-
-class KeyUnusableError(Exception):
-    """A key file that can't be read, or holds no key."""
+    # Each in a mounted folder; without one the gateway does without what it would hold.
+    keys_file: Path | None = None
+    policy_file: Path | None = None
+    control_socket: Path | None = None
+    ledger_file: Path | None = None
+    webui_key_file: Path | None = None
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
 
 
 def read_key(path: Path) -> SecretStr:
@@ -35,8 +41,8 @@ def read_key(path: Path) -> SecretStr:
         key = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeError) as error:
         message = f"key file {path}: {error}"
-        raise KeyUnusableError(message) from error
+        raise FileUnusableError(message) from error
     if not key or not key.isprintable() or " " in key:
         message = f"key file {path} does not hold one printable key"
-        raise KeyUnusableError(message)
+        raise FileUnusableError(message)
     return SecretStr(key)

@@ -12,9 +12,16 @@ from pydantic import SecretStr
 class EngineError(Exception):
     """The engine did not do its part."""
 
+    engine_ended = True
+    """It works on the request no more."""
+
 
 class EngineUnreachableError(EngineError):
     """No connection: the request never reached the engine."""
+
+
+class EngineConnectLateError(EngineUnreachableError):
+    """Somebody is there and takes no connection in time."""
 
 
 class EngineRefusedGatewayError(EngineError):
@@ -23,6 +30,10 @@ class EngineRefusedGatewayError(EngineError):
 
 class EngineCutOffError(EngineError):
     """The connection broke before the answer was complete."""
+
+
+class EngineBusyError(EngineError):
+    """The engine's own line is full."""
 
 
 class Answer:
@@ -59,13 +70,9 @@ class Engine:
     millisecond on this network; an answer takes seconds. So none is kept, and nothing is retried.
     """
 
-    def __init__(self, url: str, key: SecretStr, *, connect_timeout_s: float) -> None:
+    def __init__(self, url: str, key: SecretStr) -> None:
         self._url = url.rstrip("/")
         self._authorization = f"Bearer {key.get_secret_value()}"
-        # No total and no read timeout: a long prompt is silent for minutes.
-        self._timeout = aiohttp.ClientTimeout(
-            total=None, connect=connect_timeout_s, sock_connect=connect_timeout_s, sock_read=None
-        )
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -76,7 +83,6 @@ class Engine:
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("user-agent", "content-type", "accept"),
             auto_decompress=False,
-            timeout=self._timeout,
         )
 
     async def close(self) -> None:
@@ -85,7 +91,13 @@ class Engine:
 
     @asynccontextmanager
     async def ask(
-        self, method: str, path: str, *, headers: dict[str, str], body: bytes | None
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: dict[str, str],
+        body: bytes | None,
+        connect_timeout_s: float,
     ) -> AsyncIterator[Answer]:
         """Sends one request. Leaving the block closes the connection, whatever is still unread."""
         if self._session is None:
@@ -102,8 +114,17 @@ class Engine:
                 # aiohttp warns about large plain bytes; it writes a file object piece by piece.
                 data=None if body is None else io.BytesIO(body),
                 allow_redirects=False,
+                # No total and no read timeout: a long prompt is silent for minutes.
+                timeout=aiohttp.ClientTimeout(
+                    total=None,
+                    connect=connect_timeout_s,
+                    sock_connect=connect_timeout_s,
+                    sock_read=None,
+                ),
             )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except aiohttp.ConnectionTimeoutError as error:
+            raise EngineConnectLateError(str(error)) from error
+        except aiohttp.ClientConnectorError as error:
             raise EngineUnreachableError(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise EngineCutOffError(str(error)) from error

@@ -65,6 +65,9 @@ def _engine(settings: Settings, secrets: Secrets) -> dict[str, str]:
     return {
         "OPENAI_API_BASE_URLS": settings.gateway_url,
         "OPENAI_API_KEYS": secrets.api_key,
+        # Names the task of a call that the page makes for itself, should somebody turn one on; for
+        # a person's own message it is empty. The gateway serves such calls last.
+        "OPENAI_API_CONFIGS": json.dumps({"0": {"headers": {"X-Background-Task": "{{TASK}}"}}}),
         # The default looks for an Ollama server on the host.
         "ENABLE_OLLAMA_API": "false",
         # A new chat starts with the model: nobody has to pick it.

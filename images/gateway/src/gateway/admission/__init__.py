@@ -1,0 +1,1 @@
+"""The line in front of the engine: `core` decides, `line` waits, `tickets` are their words."""

@@ -1,0 +1,72 @@
+"""How long the engine may take for one answer: to its first byte, between two of them, in all."""
+
+from gateway.alarm import Alarm
+from gateway.errors import ApiError, first_token_late, idle_late, total_late
+from gateway.policy import Timeouts
+from gateway.upstream import EngineError
+
+
+class EngineLateError(EngineError):
+    """The engine was given its time and may still be working: the gateway leaves it."""
+
+    engine_ended = False
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Patience(Alarm):
+    """Raises EngineLateError when a limit is over.
+
+    The alarm is not set anew for each token: when it rings it looks how long the engine really has
+    been silent. A client that does not read is no silence of the engine.
+    """
+
+    def __init__(self, limits: Timeouts, prompt_tokens: int, *, stream: bool) -> None:
+        super().__init__()
+        # The first byte of an answer without stream comes after its last token.
+        self._first_s = limits.first_token_base_s if stream else None
+        if self._first_s is not None:
+            self._first_s += limits.first_token_per_prompt_token_s * prompt_tokens
+        self._idle_s = limits.idle_s
+        self._total_s = limits.total_s
+        self._began_s = self._loop.time()
+        self._listening_since_s: float | None = self._began_s
+        self._heard = False
+        self._set_to_next()
+
+    def listens(self) -> None:
+        """From here on a silence is the engine's."""
+        self._listening_since_s = self._loop.time()
+
+    def heard(self) -> None:
+        self._listening_since_s = None
+        if not self._heard:
+            self._heard = True
+            self._set_to_next()
+
+    def _set_to_next(self) -> None:
+        ends_s = [end_s for end_s in (self._silence_ends_s(), self._total_ends_s()) if end_s]
+        self._set(min(ends_s) if ends_s else None)
+
+    def _silence_ends_s(self) -> float | None:
+        limit_s = self._idle_s if self._heard else self._first_s
+        if limit_s is None:
+            return None
+        since_s = self._listening_since_s
+        return limit_s + (self._loop.time() if since_s is None else since_s)
+
+    def _total_ends_s(self) -> float | None:
+        return None if self._total_s is None else self._began_s + self._total_s
+
+    def _rings(self) -> EngineLateError | None:
+        now_s = self._loop.time()
+        silence_ends_s, total_ends_s = self._silence_ends_s(), self._total_ends_s()
+        if total_ends_s is not None and total_ends_s <= now_s:
+            return EngineLateError(total_late(self._total_s or 0))
+        if silence_ends_s is None or silence_ends_s > now_s:
+            self._set_to_next()
+            return None
+        late = idle_late(self._idle_s or 0) if self._heard else first_token_late(self._first_s or 0)
+        return EngineLateError(late)

@@ -1,0 +1,214 @@
+"""OpenAI's API, which is the engine's own: what has no reason to change passes byte for byte."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from gateway.counting import counter_of
+from gateway.dialects.engine_errors import engine_error
+from gateway.engine_request import EngineRequest, read_object
+from gateway.errors import Headers, OpenAIVoice, openai_envelope
+from gateway.fields import (
+    FLAG,
+    MESSAGES,
+    NUMBER,
+    OBJECT,
+    OBJECTS,
+    TEXT,
+    TEXT_OR_OBJECT,
+    TEXT_OR_TEXTS,
+    Fields,
+    Kind,
+    either,
+    list_of,
+    whole_number,
+)
+from gateway.filters import Filter
+from gateway.policy import Policy
+from gateway.rewrites import Renamed, UsageStripped, renamed
+from gateway.think import ThinkSplit, split_whole
+
+CHAT_PATH = "/v1/chat/completions"
+COMPLETIONS_PATH = "/v1/completions"
+MODELS_PATH = "/v1/models"
+
+_GENERATION = {
+    "model": TEXT,
+    "stream": FLAG,
+    "stream_options": OBJECT,
+    "n": whole_number(1),
+    "temperature": NUMBER,
+    "top_p": NUMBER,
+    "stop": TEXT_OR_TEXTS,
+    "seed": whole_number(),
+    "presence_penalty": NUMBER,
+    "frequency_penalty": NUMBER,
+    "user": TEXT,
+}
+CHAT_FIELDS = Fields(
+    {
+        **_GENERATION,
+        "messages": MESSAGES,
+        "max_tokens": whole_number(1),
+        "max_completion_tokens": whole_number(1),
+        "tools": OBJECTS,
+        "tool_choice": TEXT_OR_OBJECT,
+        "response_format": OBJECT,
+        "logprobs": FLAG,
+        "top_logprobs": whole_number(0),
+    },
+    required=("messages",),
+)
+_TOKENS: Kind = list_of(whole_number(0), "token numbers")
+COMPLETIONS_FIELDS = Fields(
+    {
+        **_GENERATION,
+        "prompt": either(TEXT_OR_TEXTS, either(_TOKENS, list_of(_TOKENS, "such lists"))),
+        "max_tokens": whole_number(0),
+        "logprobs": whole_number(0),
+        "best_of": whole_number(1),
+        "echo": FLAG,
+    },
+    required=("prompt",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation(OpenAIVoice):
+    """A route whose requests are the engine's own."""
+
+    path: str
+    fields: Fields
+    method: str = "POST"
+
+    def read(self, body: bytes, policy: Policy) -> EngineRequest:  # noqa: ARG002 - a Dialect
+        parsed = read_object(body)
+        self.fields.check(parsed)
+        return EngineRequest(
+            method=self.method,
+            path=self.path,
+            body=body,
+            parsed=parsed,
+            stream=parsed.get("stream") is True,
+            background=_is_background(parsed),
+        )
+
+    def filters(self, asked: EngineRequest, policy: Policy) -> Sequence[Filter]:
+        found: list[Filter] = think_filters(asked, policy)
+        if policy.model.public is not None:
+            found.append(Renamed(policy.model.public))
+        if not asked.usage_asked:
+            found.append(UsageStripped())
+        return found
+
+    def stream_headers(self, headers: Headers) -> Headers:
+        return headers
+
+    def whole(self, asked: EngineRequest, status: int, body: bytes, policy: Policy) -> bytes:
+        if status >= HTTPStatus.BAD_REQUEST:
+            return _as_openai_error(status, body)
+        body = _split(asked, body, policy)
+        return body if policy.model.public is None else renamed(body, policy.model.public)
+
+    def comment(self, text: str) -> bytes:
+        return f": {text}\n\n".encode()
+
+
+class Models(OpenAIVoice):
+    """The one model under its public name, or what the engine says where the profile gives none."""
+
+    method = "GET"
+    path = MODELS_PATH
+
+    def read(self, body: bytes, policy: Policy) -> EngineRequest:  # noqa: ARG002 - a Dialect
+        return EngineRequest(
+            method=self.method, path=self.path, admitted=False, answer=_models(policy)
+        )
+
+    def filters(self, asked: EngineRequest, policy: Policy) -> Sequence[Filter]:  # noqa: ARG002 - a Dialect
+        return ()
+
+    def stream_headers(self, headers: Headers) -> Headers:
+        return headers
+
+    def whole(self, asked: EngineRequest, status: int, body: bytes, policy: Policy) -> bytes:  # noqa: ARG002 - a Dialect
+        return body if status < HTTPStatus.BAD_REQUEST else _as_openai_error(status, body)
+
+    def comment(self, text: str) -> bytes:  # noqa: ARG002 - a Dialect
+        return b""
+
+
+CHAT = Generation(CHAT_PATH, CHAT_FIELDS)
+COMPLETIONS = Generation(COMPLETIONS_PATH, COMPLETIONS_FIELDS)
+
+
+def think_filters(asked: EngineRequest, policy: Policy) -> list[Filter]:
+    """For every API whose answers are made of the engine's chat."""
+    if not _splits(asked, policy):
+        return []
+    answers = asked.parsed.get("n") or 1
+    return [ThinkSplit(opened=_opened(asked, policy), answers=answers)]
+
+
+def split_answer(
+    asked: EngineRequest, answer: dict[str, Any], policy: Policy
+) -> dict[str, Any] | None:
+    """The engine's whole answer with its thinking told apart; None where there is none to tell."""
+    if not _splits(asked, policy):
+        return None
+    opened = _opened(asked, policy)
+    choices = answer["choices"]
+    messages = [split_whole(choice["message"], opened=opened) for choice in choices]
+    if all(new is choice["message"] for new, choice in zip(messages, choices, strict=True)):
+        return None
+    told = [{**choice, "message": new} for new, choice in zip(messages, choices, strict=True)]
+    return {**answer, "choices": told}
+
+
+def _split(asked: EngineRequest, body: bytes, policy: Policy) -> bytes:
+    try:
+        told = split_answer(asked, orjson.loads(body), policy) if _splits(asked, policy) else None
+    except (ValueError, LookupError, TypeError):
+        return body
+    return body if told is None else orjson.dumps(told)
+
+
+def _splits(asked: EngineRequest, policy: Policy) -> bool:
+    return policy.model.think == "split" and asked.path == CHAT_PATH
+
+
+def _opened(asked: EngineRequest, policy: Policy) -> bool:
+    counter = counter_of(policy)
+    return counter is not None and counter.opens_thinking(asked.parsed)
+
+
+def _models(policy: Policy) -> bytes | None:
+    name = policy.model.public
+    if name is None:
+        return None
+    model = {"id": name, "object": "model", "created": 0, "owned_by": "appliance"}
+    if policy.model.context_tokens is not None:
+        model["max_model_len"] = policy.model.context_tokens
+    return orjson.dumps({"object": "list", "data": [model]})
+
+
+def _as_openai_error(status: int, body: bytes) -> bytes:
+    """The engine's refusal as it is, where that is OpenAI's shape already."""
+    try:
+        if isinstance(orjson.loads(body)["error"]["message"], str):
+            return body
+    except (ValueError, LookupError, TypeError):
+        pass
+    return openai_envelope(engine_error(status, body))
+
+
+def _is_background(parsed: Any) -> bool:
+    """Open-WebUI's calls for titles, tags and follow-ups: one message of a fixed form, by itself."""
+    messages = parsed.get("messages") or []
+    if len(messages) != 1:
+        return False
+    content = messages[0].get("content")
+    return isinstance(content, str) and content.startswith("### Task:\n")

@@ -1,0 +1,46 @@
+"""What the engine is asked, whichever API the client spoke."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway.errors import NOT_JSON, Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRequest:
+    """`body` is the client's own bytes until something has to be changed.
+
+    `parsed` is the same request, read once; `admitted` is False for what costs the engine nothing.
+    `answer` is set where the gateway knows it: then the engine is not asked at all.
+    """
+
+    method: str
+    path: str
+    body: bytes | None = None
+    parsed: Mapping[str, Any] = field(default_factory=dict)
+    admitted: bool = True
+    stream: bool = False
+    background: bool = False
+    prompt_tokens_estimate: int = 0
+    max_tokens_cap: int = 0
+    prefix: tuple[bytes, ...] = ()
+    """One digest a message, each over all before it: what two turns of a talk have in common."""
+    usage_asked: bool = True
+    """False: the stream's usage event is the gateway's own wish and never reaches the client."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the caller's API calls the fields that a refusal may name."""
+    answer: bytes | None = None
+
+
+def read_object(body: bytes) -> Mapping[str, Any]:
+    """The one parse of a request body."""
+    try:
+        parsed = orjson.loads(body)
+    except ValueError as error:
+        raise Refused(NOT_JSON) from error
+    if not isinstance(parsed, dict):
+        raise Refused(NOT_JSON)
+    return parsed

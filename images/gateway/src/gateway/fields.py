@@ -1,0 +1,133 @@
+"""What the fields of a request may hold: refused by `check`, told to clients by `schema`.
+
+Null is what many clients send for "not given", and means that here. What is not named passes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import Refused
+from gateway.request_errors import invalid_value, missing
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    says: str
+    schema: Mapping[str, Any]
+    holds: Callable[[Any], bool]
+
+
+def _is(*types: type) -> Callable[[Any], bool]:
+    """JSON's true and false are no numbers, whatever Python thinks."""
+    return lambda value: isinstance(value, types) and (bool in types or not isinstance(value, bool))
+
+
+def whole_number(at_least: int | None = None) -> Kind:
+    bound = "" if at_least is None else f" of at least {at_least}"
+    schema = {"type": "integer"} if at_least is None else {"type": "integer", "minimum": at_least}
+    return Kind(
+        f"a whole number{bound}",
+        schema,
+        lambda value: _is_whole(value) and (at_least is None or value >= at_least),
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    """JSON knows one kind of number: 5.0 is whole."""
+    return (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and value.is_integer()
+    )
+
+
+def just(*words: str) -> Kind:
+    says = " or ".join(f"'{word}'" for word in words)
+    return Kind(
+        says, {"enum": list(words)}, lambda value: isinstance(value, str) and value in words
+    )
+
+
+def record(required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None) -> Kind:
+    """An object; what is not named passes, and null is what it was not given."""
+    fields = Fields({**required, **(optional or {})}, tuple(required))
+    return Kind(f"an object with {', '.join(required)}", fields.schema(), fields.hold)
+
+
+def list_of(kind: Kind, plural: str) -> Kind:
+    return Kind(
+        f"a list of {plural}",
+        {"type": "array", "items": kind.schema},
+        lambda value: isinstance(value, list) and all(kind.holds(each) for each in value),
+    )
+
+
+def either(first: Kind, second: Kind) -> Kind:
+    return Kind(
+        f"{first.says} or {second.says}",
+        {"anyOf": [first.schema, second.schema]},
+        lambda value: first.holds(value) or second.holds(value),
+    )
+
+
+TEXT = Kind("a text", {"type": "string"}, _is(str))
+FLAG = Kind("true or false", {"type": "boolean"}, _is(bool))
+NUMBER = Kind("a number", {"type": "number"}, _is(int, float))
+OBJECT = Kind("an object", {"type": "object"}, _is(dict))
+OBJECTS = list_of(OBJECT, "objects")
+TEXT_OR_TEXTS = either(TEXT, list_of(TEXT, "texts"))
+TEXT_OR_OBJECT = either(TEXT, OBJECT)
+TEXT_OR_OBJECTS = either(TEXT, OBJECTS)
+MESSAGES = list_of(
+    Kind(
+        "an object with a role",
+        {"type": "object", "properties": {"role": {"type": "string"}}, "required": ["role"]},
+        lambda value: isinstance(value, dict) and isinstance(value.get("role"), str),
+    ),
+    "objects, each with a role",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    kinds: Mapping[str, Kind]
+    required: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
+    """At least one of these; the first is named where none is there."""
+
+    def check(self, parsed: Mapping[str, Any]) -> None:
+        if self.one_of and all(parsed.get(name) is None for name in self.one_of):
+            raise Refused(missing(self.one_of[0]))
+        for name in self.required:
+            if parsed.get(name) is None:
+                raise Refused(missing(name))
+        for name, kind in self.kinds.items():
+            value = parsed.get(name)
+            if value is not None and not kind.holds(value):
+                raise Refused(invalid_value(name, kind.says, value))
+
+    def hold(self, value: Any) -> bool:
+        return isinstance(value, dict) and all(
+            kind.holds(value[name]) if value.get(name) is not None else name not in self.required
+            for name, kind in self.kinds.items()
+        )
+
+    def schema(self) -> dict[str, Any]:
+        properties = {
+            name: kind.schema if name in self.required else _or_null(kind.schema)
+            for name, kind in self.kinds.items()
+        }
+        schema: dict[str, Any] = {
+            "type": "object",
+            "properties": properties,
+            "required": list(self.required),
+        }
+        if self.one_of:
+            schema["anyOf"] = [
+                {"properties": {name: self.kinds[name].schema}, "required": [name]}
+                for name in self.one_of
+            ]
+        return schema
+
+
+def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}

@@ -1,0 +1,128 @@
+"""uvicorn's HTTP/1.1 with what it leaves open: deadline and size of headers, dubious framing."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from gateway.errors import (
+    BAD_REQUEST,
+    UPGRADE_WITH_BODY,
+    ApiError,
+    OpenAIVoice,
+    Refused,
+    header_too_large,
+)
+
+MAX_HEADER_BYTES = 64 * 2**10
+
+
+class CarefulProtocol(HttpToolsProtocol):
+    """A client that sends its header byte by byte, or without end, is let go.
+
+    Also one that has connected and says nothing; a kept-alive connection may be idle for longer.
+    """
+
+    def __init__(self, *, header_timeout_s: float, **uvicorns: Any) -> None:
+        super().__init__(**uvicorns)
+        self._header_timeout_s = header_timeout_s
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._in_header = True
+        self._header_bytes = 0
+        self._refused = BAD_REQUEST
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn does
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_header = True
+        self._header_bytes = 0
+        self._start_timer()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > MAX_HEADER_BYTES:
+            self._reject(header_too_large(MAX_HEADER_BYTES))
+
+    def on_headers_complete(self) -> None:
+        self._in_header = False
+        self._stop_timer()
+        objection = _objection(
+            self.parser.get_http_version(), self.headers, upgrades=self.parser.should_upgrade()
+        )
+        if objection is not None:
+            self._reject(objection)
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        unfinished_bytes = len(data) if self._in_header else 0
+        super().data_received(data)
+        # The parser keeps a header that has not ended: those bytes were not counted yet.
+        if self._in_header and not self.transport.is_closing():
+            self._header_bytes += unfinished_bytes
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._refuse(header_too_large(MAX_HEADER_BYTES))
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words are plain text
+        self._refuse(self._refused)
+
+    def _reject(self, error: ApiError) -> None:
+        """From the parser's callbacks: what they raise comes back as send_400_response."""
+        self._refused = error
+        raise Refused(error)
+
+    def _refuse(self, error: ApiError) -> None:
+        if self._is_answering() and self.cycle.response_started:
+            # These bytes would land in the middle of the answer.
+            self.transport.abort()
+            return
+        refusal = OpenAIVoice().refusal(error)
+        lines = [b"HTTP/1.1 %d %s" % (error.status, HTTPStatus(error.status).phrase.encode())]
+        lines += [name + b": " + value for name, value in refusal.headers]
+        lines += [b"connection: close", b"", refusal.body]
+        self.transport.write(b"\r\n".join(lines))
+        self.transport.close()
+
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._header_timer = self.loop.call_later(self._header_timeout_s, self._too_late)
+
+    def _stop_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _too_late(self) -> None:
+        if self._is_answering():
+            # Half a pipelined request behind an answer that goes on: it ends the connection then.
+            self.cycle.keep_alive = False
+        else:
+            self.transport.close()
+
+
+def _objection(
+    version: str, headers: list[tuple[bytes, bytes]], *, upgrades: bool
+) -> ApiError | None:
+    """What a proxy before this one may have read in another way than the parser here."""
+    names = [name for name, _ in headers]
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    if version not in {"1.0", "1.1"} or (version == "1.1" and names.count(b"host") != 1):
+        return BAD_REQUEST
+    if codings and (version == "1.0" or codings != [b"chunked"]):
+        return BAD_REQUEST
+    if upgrades and (codings or b"content-length" in names):
+        # The parser takes the body for the other protocol's: it would be lost.
+        return UPGRADE_WITH_BODY
+    return None

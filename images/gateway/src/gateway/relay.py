@@ -1,0 +1,173 @@
+"""One answer on its way from the engine to the client, and what is known about it so far."""
+
+import time
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from prometheus_client import Histogram
+
+from gateway.deadlines import Patience
+from gateway.dialects.dialect import Dialect
+from gateway.engine_request import EngineRequest
+from gateway.errors import ApiError, Headers, Refused, engine_refused
+from gateway.filters import Chain
+from gateway.metrics import Metrics
+from gateway.policy import Policy
+from gateway.reply import Reply
+from gateway.upstream import Answer, EngineBusyError, EngineCutOffError
+from gateway.usage import StreamMeter, Usage, usage_of_answer
+
+# The engine is asked for no content-encoding; should it use one all the same, the client must know.
+_RESPONSE_HEADERS = frozenset({b"content-type", b"content-encoding", b"retry-after"})
+_BUSY = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
+_REFUSALS = (400, 599)
+
+
+class Relay:
+    def __init__(
+        self, dialect: Dialect, asked: EngineRequest, policy: Policy, reply: Reply
+    ) -> None:
+        self.dialect = dialect
+        self.asked = asked
+        self.policy = policy
+        self.reply = reply
+        self.first_token_s: float | None = None
+        """From the asking to the engine's first byte."""
+        self.complete = False
+        self.engine_ended = False
+        """All that the engine had to say was read."""
+        self.engine_id: str | None = None
+        self._lost_once = False
+        self._meter = StreamMeter(asked.prompt_tokens_estimate)
+        self._whole_usage: Usage | None = None
+        self._asked_s: float | None = None
+
+    @property
+    def phase(self) -> str:
+        """Where a client that leaves now leaves from."""
+        if self.first_token_s is not None and self.reply.started:
+            return "streaming"
+        return "queued" if self._asked_s is None else "waiting"
+
+    @property
+    def asked_engine(self) -> bool:
+        return self._asked_s is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Nothing of an answer has come yet."""
+        return self.first_token_s is None
+
+    def may_ask_again(self, *, sent: bool) -> bool:
+        """Not once an answer has begun, and once only if the engine may have died of the request."""
+        if not self.is_silent or (sent and self._lost_once):
+            return False
+        self._lost_once = self._lost_once or sent
+        return True
+
+    @property
+    def usage(self) -> Usage:
+        if self._asked_s is None:
+            return Usage()
+        return self._whole_usage or self._meter.usage
+
+    def ask_begins(self) -> None:
+        self._asked_s = time.monotonic()
+
+    def put_back(self) -> None:
+        """The engine was lost with the request, which waits for its turn again."""
+        self._asked_s = None
+
+    async def pass_on(self, answer: Answer, patience: Patience, metrics: Metrics) -> None:
+        headers = [(name, value) for name, value in answer.headers if name in _RESPONSE_HEADERS]
+        # The status goes out with the first byte: until then an engine that dies is still a 502.
+        part = await answer.read_some()
+        patience.heard()
+        if _is_busy(answer, part):
+            message = f"the engine answered {answer.status} and that it is busy"
+            raise EngineBusyError(message)
+        if self._asked_s is not None:
+            self.first_token_s = time.monotonic() - self._asked_s
+            metrics.first_byte_s.labels(self.dialect.path).observe(self.first_token_s)
+        if answer.is_stream:
+            await self._stream(answer, patience, headers, part, metrics.inter_token_s)
+        else:
+            patience.listens()
+            await self._whole(answer, headers, part + await answer.read_all())
+        self.complete = True
+
+    async def _whole(self, answer: Answer, headers: Headers, body: bytes) -> None:
+        self.engine_ended = True
+        self._whole_usage = usage_of_answer(body, self.asked.prompt_tokens_estimate)
+        if self.reply.started:
+            # A wait that showed has sent its 200; no status can follow, an event can.
+            raise Refused(engine_refused(answer.status, body))
+        said = self.dialect.whole(self.asked, answer.status, body, self.policy)
+        await self.reply.send_whole(answer.status, headers, said)
+
+    async def _stream(
+        self,
+        answer: Answer,
+        patience: Patience,
+        headers: Headers,
+        part: bytes,
+        inter_token_s: Histogram,
+    ) -> None:
+        if not self.reply.started and (refused := _refused_in_stream(part)) is not None:
+            raise Refused(refused)
+        chain = Chain(self.dialect.filters(self.asked, self.policy))
+        while part:
+            self._meter.feed(part)
+            heard_s = time.monotonic()
+            await self._send(answer, headers, chain.feed(part))
+            patience.listens()
+            part = await answer.read_some()
+            patience.heard()
+            if part:
+                inter_token_s.observe(time.monotonic() - heard_s)
+        self.engine_ended = True
+        await self._send(answer, headers, chain.end())
+        if not self._meter.done:
+            # Clients take a stream that just ends for success.
+            message = "the stream ended without [DONE]"
+            raise EngineCutOffError(message)
+        await self.reply.end_stream()
+
+    async def _send(self, answer: Answer, headers: Headers, part: bytes) -> None:
+        if not part:
+            return
+        if not self.reply.started:
+            await self.reply.start_stream(answer.status, self.dialect.stream_headers(headers))
+        await self.reply.send_some(part)
+
+
+def _is_busy(answer: Answer, part: bytes) -> bool:
+    """Said as a status, or as an event in a stream that has a good one."""
+    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return True
+    return answer.is_stream and _code(_first_error(part)) in _BUSY
+
+
+def _refused_in_stream(part: bytes) -> ApiError | None:
+    """A refusal that an engine hides in a 200, as the status that it should have been."""
+    error = _first_error(part)
+    code = _code(error)
+    if error is None or code is None or not _REFUSALS[0] <= code <= _REFUSALS[1]:
+        return None
+    return engine_refused(code, orjson.dumps({"error": error}))
+
+
+def _code(error: dict[str, Any] | None) -> int | None:
+    code = None if error is None else error.get("code")
+    return code if isinstance(code, int) else None
+
+
+def _first_error(part: bytes) -> dict[str, Any] | None:
+    if not part.startswith(b"data:") or b'"error"' not in part[:64]:
+        return None
+    try:
+        error = orjson.loads(part.split(b"\n", 1)[0][5:])["error"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return error if isinstance(error, dict) else None

@@ -1,0 +1,43 @@
+"""The two other changes to an engine's answer that are ours: the model's name, and usage unasked."""
+
+import re
+
+import orjson
+
+# Quotes inside a text are escaped: where this matches, there is a field of that name.
+_MODEL = re.compile(rb'("model"\s*:\s*)"(?:[^"\\]|\\.)*"')
+
+
+def renamed(answer: bytes, name: str) -> bytes:
+    """The answer under the model's public name; every other byte as it is."""
+    said = orjson.dumps(name)
+    return _MODEL.sub(lambda found: found[1] + said, answer, count=1)
+
+
+class Renamed:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def feed(self, event: bytes) -> bytes:
+        return renamed(event, self._name)
+
+    def end(self) -> bytes:
+        return b""
+
+
+class UsageStripped:
+    """Takes out the one event that came of our own wish: usage, without any choices."""
+
+    def feed(self, event: bytes) -> bytes:
+        return b"" if b'"prompt_tokens"' in event and _is_only_usage(event) else event
+
+    def end(self) -> bytes:
+        return b""
+
+
+def _is_only_usage(event: bytes) -> bool:
+    try:
+        chunk = orjson.loads(event.removeprefix(b"data:"))
+        return bool(chunk["choices"] == [] and chunk["usage"])
+    except (ValueError, LookupError, TypeError):
+        return False

@@ -1,0 +1,101 @@
+"""What the policy changes in a request for the engine; without a reason its bytes stay as they are.
+
+Works on requests in the engine's own dialect (OpenAI's), after a client's dialect has been read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from gateway.capabilities import refuse_unsupported
+from gateway.engine_request import EngineRequest
+from gateway.errors import Refused
+from gateway.lengths import length_of
+from gateway.policy import Defaults, Policy
+from gateway.prefixes import prefix_of
+from gateway.request_errors import model_not_found
+
+# Rough, for queueing only: what is refused for its length is counted with the model's tokenizer.
+_BYTES_PER_TOKEN = 4
+
+
+def shaped(asked: EngineRequest, policy: Policy) -> EngineRequest:
+    """The request as the engine gets it; Refused where the policy does not allow it."""
+    if asked.body is None or not asked.admitted:
+        return asked
+    refuse_unsupported(asked, policy.capabilities)
+    changes = {
+        **_model(asked.parsed, policy),
+        **_defaults(asked.parsed, policy.defaults),
+        **_usage(asked),
+    }
+    length = length_of(asked, {**asked.parsed, **changes}, policy)
+    changes |= length.changes
+    changes = {name: value for name, value in changes.items() if asked.parsed.get(name) != value}
+    parsed = {**asked.parsed, **changes}
+    return replace(
+        asked,
+        parsed=parsed,
+        body=_body(asked.body, asked.parsed, changes),
+        prompt_tokens_estimate=length.prompt_tokens or _estimate(asked.body, parsed),
+        max_tokens_cap=length.cap,
+        prefix=prefix_of(parsed),
+        usage_asked=asked.usage_asked and "stream_options" not in changes,
+    )
+
+
+def _model(parsed: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
+    asked, public = parsed.get("model"), policy.model.public
+    if public is not None and asked is not None and asked != public:
+        raise Refused(model_not_found(asked, public))
+    name = policy.model.engine or public
+    return {} if name is None else {"model": name}
+
+
+def _defaults(parsed: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
+    changes = {name: value for name, value in defaults.sampling.items() if parsed.get(name) is None}
+    messages = parsed.get("messages")
+    if defaults.system_message is None or not messages:
+        return changes
+    if any(message["role"] in ("system", "developer") for message in messages):
+        return changes
+    told = {"role": "system", "content": defaults.system_message}
+    return {**changes, "messages": [told, *messages]}
+
+
+def _usage(asked: EngineRequest) -> dict[str, Any]:
+    """The books want every stream's usage, whether or not its client does."""
+    if not asked.stream:
+        return {}
+    options = asked.parsed.get("stream_options") or {}
+    if options.get("include_usage") is True:
+        return {}
+    return {"stream_options": {**options, "include_usage": True}}
+
+
+def _body(body: bytes, parsed: Mapping[str, Any], changes: Mapping[str, Any]) -> bytes:
+    # orjson writes raw UTF-8: models imitate escapes that they find in their history.
+    if not changes:
+        return body
+    if changes.keys() & parsed.keys():
+        return orjson.dumps({**parsed, **changes})
+    # What is only added needs no rewriting of the rest: it goes before the last brace.
+    head = body.rstrip()[:-1].rstrip()
+    return head + (b"," if parsed else b"") + orjson.dumps(changes)[1:]
+
+
+def _estimate(body: bytes, parsed: Mapping[str, Any]) -> int:
+    """A picture of megabytes is no prompt of millions of tokens."""
+    size = len(body)
+    for message in parsed.get("messages") or ():
+        if isinstance(parts := message.get("content"), list):
+            size -= sum(_picture_bytes(part) for part in parts)
+    return max(size, 0) // _BYTES_PER_TOKEN
+
+
+def _picture_bytes(part: Any) -> int:
+    if not isinstance(part, dict) or not isinstance(picture := part.get("image_url"), dict):
+        return 0
+    return len(str(picture.get("url", "")))

@@ -1,0 +1,74 @@
+"""What an answer cost in tokens, read beside the bytes that pass: never in their way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """`estimated`: the engine did not say; prompt by size, completion by events that passed."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    estimated: bool = True
+
+
+class StreamMeter:
+    """Reads an engine's event stream, in pieces of any size, for its usage and its end."""
+
+    def __init__(self, prompt_tokens_estimate: int) -> None:
+        self._prompt_tokens_estimate = prompt_tokens_estimate
+        self._line = b""
+        self._deltas = 0
+        self._said: Usage | None = None
+        self.done = False
+
+    @property
+    def usage(self) -> Usage:
+        return self._said or Usage(
+            prompt_tokens=self._prompt_tokens_estimate, completion_tokens=self._deltas
+        )
+
+    def feed(self, part: bytes) -> None:
+        *lines, self._line = (self._line + part).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._read(line[5:].strip())
+
+    def _read(self, event: bytes) -> None:
+        if event == b"[DONE]":
+            self.done = True
+            return
+        if b'"delta"' in event or b'"text"' in event:
+            self._deltas += 1
+        # Most events carry no usage, or null: those are not parsed.
+        if b'"prompt_tokens"' in event:
+            self._said = _usage_in(event) or self._said
+
+
+def usage_of_answer(body: bytes, prompt_tokens_estimate: int) -> Usage:
+    """The usage of a whole answer."""
+    return _usage_in(body) or Usage(prompt_tokens=prompt_tokens_estimate)
+
+
+def _usage_in(text: bytes) -> Usage | None:
+    try:
+        found = orjson.loads(text).get("usage")
+        return None if found is None else _usage(found)
+    except (ValueError, AttributeError, TypeError):
+        # What an engine calls usage and is none is no reason to fail an answer.
+        return None
+
+
+def _usage(found: Mapping[str, Any]) -> Usage:
+    details = found.get("prompt_tokens_details") or {}
+    return Usage(
+        prompt_tokens=int(found.get("prompt_tokens") or 0),
+        completion_tokens=int(found.get("completion_tokens") or 0),
+        cached_tokens=int(details.get("cached_tokens") or 0),
+        estimated=False,
+    )

@@ -1,0 +1,176 @@
+"""A wait that its client sees: comments, headers, the queue's own route. Against a real engine."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from images.gateway.tests.support import (
+    CHAT,
+    GATEWAY_KEY,
+    LONG_TICK_S,
+    Client,
+    Gateway,
+    chat_body,
+    environment,
+    eventually,
+    new_id,
+    running_gateway,
+)
+from paced_engine.running import RunningEngine
+
+QUEUE: dict[str, Any] = {"capacity": 1, "visible_after_s": 0.1, "visible_every_s": 0.1}
+OTHER_KEY = "a-key-of-its-own"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def narrow(folder: Path, engine: RunningEngine, tmp_path: Path) -> Iterator[Gateway]:
+    """One permit, and waits that show almost at once."""
+    (folder / "policy.json").write_text(json.dumps({"queue": QUEUE}))
+    sha256 = hashlib.sha256(OTHER_KEY.encode()).hexdigest()
+    keys = {"keys": [{"id": "other", "name": "Other", "sha256": sha256}]}
+    (folder / "keys.json").write_text(json.dumps(keys))
+    env = environment(
+        tmp_path,
+        engine.url,
+        POLICY_FILE=str(folder / "policy.json"),
+        KEYS_FILE=str(folder / "keys.json"),
+    )
+    with running_gateway(env) as running:
+        yield running
+
+
+@pytest.fixture
+def busy(narrow: Gateway, engine: RunningEngine) -> Iterator[Client]:
+    """The client that has the one permit; when it leaves, the next one's turn has come."""
+    request_id = new_id()
+    with narrow.chat(chat_body(tick_s=LONG_TICK_S), request_id) as client:
+        engine.wait(request_id, ticks=1)
+        yield client
+
+
+def _openai(gateway: Gateway) -> openai.OpenAI:
+    return openai.OpenAI(base_url=gateway.url + "/v1", api_key=GATEWAY_KEY, max_retries=0)
+
+
+def _is_queued(gateway: Gateway, request_id: str) -> bool:
+    found = gateway.ask("GET", f"/v1/queue/{request_id}")
+    return found.status == 200 and found.json()["state"] == "queued"
+
+
+def test_a_stream_that_waits_gets_comments_and_then_its_answer(
+    narrow: Gateway, busy: Client
+) -> None:
+    with narrow.chat(chat_body(ticks=2, tick_s=0), new_id()) as waiting:
+        waiting.read_until(b": queue position=0")
+        waiting.received, head = b"", waiting.received.split(b"\r\n\r\n")[0].lower()
+        waiting.read_until(b": queue position=0")
+        assert head.startswith(b"http/1.1 200")
+        assert b"content-type: text/event-stream" in head
+        assert b"x-queue-position: 0" in head
+        busy.leave()
+        waiting.read_until(b"data: [DONE]\n\n")
+
+
+def test_openai_python_skips_the_comments(narrow: Gateway, busy: Client) -> None:
+    client = _openai(narrow)
+    stream = client.chat.completions.create(
+        model="paced",
+        messages=[],
+        stream=True,
+        extra_body={"paced": {"ticks": 3, "tick_s": 0}},
+    )
+    # It returns with the head: the wait has shown by now, and every comment is still to be read.
+    assert stream.response.headers["x-queue-position"] == "0"
+    busy.leave()
+    assert [chunk.choices[0].delta.content for chunk in stream] == [
+        "tick 0 ",
+        "tick 1 ",
+        "tick 2 ",
+    ]
+
+
+def test_a_wait_without_stream_keeps_its_status_open(
+    narrow: Gateway, busy: Client, engine: RunningEngine
+) -> None:
+    request_id = new_id()
+    with narrow.chat(chat_body(stream=False, ticks=1, tick_s=0), request_id) as waiting:
+        assert eventually(lambda: _is_queued(narrow, request_id))
+        with narrow.chat(chat_body(ticks=1, tick_s=0), new_id()) as later:
+            # By now the first one would have been told too, were it ever told.
+            later.read_until(b": queue position=1")
+        assert waiting.received == b""
+        busy.leave()
+        waiting.read_until(b"chat.completion")
+        head = waiting.received.split(b"\r\n\r\n")[0].lower()
+        assert b"content-type: application/json" in head
+        assert b"x-queue-position: 0" in head
+
+
+def test_the_engines_refusal_after_comments_is_an_event_that_openai_python_raises(
+    narrow: Gateway, busy: Client
+) -> None:
+    stream = _openai(narrow).chat.completions.create(
+        model="paced", messages=[], stream=True, extra_body={"paced": {"no such": 1}}
+    )
+    busy.leave()
+    with pytest.raises(openai.APIError) as caught:
+        list(stream)
+    assert caught.value.code == "engine_refused"
+
+
+def test_a_wait_that_showed_and_was_too_long_ends_in_an_error_event(
+    folder: Path, engine: RunningEngine, tmp_path: Path
+) -> None:
+    limits = {**QUEUE, "max_wait_s": 0.5}
+    (folder / "policy.json").write_text(json.dumps({"queue": limits}))
+    env = environment(tmp_path, engine.url, POLICY_FILE=str(folder / "policy.json"))
+    with (
+        running_gateway(env) as gateway,
+        gateway.chat(chat_body(tick_s=LONG_TICK_S), held := new_id()),
+    ):
+        engine.wait(held, ticks=1)
+        with gateway.chat(chat_body(), new_id()) as waiting:
+            waiting.read_until(b": queue position=0")
+            waiting.read_until(b'"code":"queue_timeout"')
+
+
+def test_who_leaves_while_comments_are_sent_leaves_the_line(narrow: Gateway, busy: Client) -> None:
+    request_id = new_id()
+    with narrow.chat(chat_body(), request_id) as waiting:
+        waiting.read_until(b": queue position=0")
+    assert eventually(lambda: not _is_queued(narrow, request_id))
+    busy.leave()
+    assert narrow.ask("POST", CHAT, chat_body(stream=False, ticks=1, tick_s=0)).status == 200
+
+
+def test_the_queue_shows_a_keys_own_requests_first_those_with_a_permit(
+    narrow: Gateway, busy: Client
+) -> None:
+    with narrow.chat(chat_body(), "second"), narrow.chat(chat_body(), "third"):
+        assert eventually(lambda: _is_queued(narrow, "second") and _is_queued(narrow, "third"))
+        found = narrow.ask("GET", "/v1/queue").json()
+        assert narrow.ask("GET", "/v1/queue", key=OTHER_KEY).json()["data"] == []
+        assert narrow.ask("GET", "/v1/queue/second", key=OTHER_KEY).status == 404
+    assert found["state"] == "open"
+    running, *queued = found["data"]
+    assert (running["state"], running["position"]) == ("running", None)
+    assert sorted(place["position"] for place in queued) == [0, 1]
+    assert {place["request_id"] for place in queued} == {"second", "third"}
+
+
+def test_a_request_that_does_not_wait_is_not_in_the_queue(narrow: Gateway) -> None:
+    answer = narrow.ask("GET", "/v1/queue/nothing")
+    assert (answer.status, answer.json()["error"]["code"]) == (404, "request_not_queued")
+    assert narrow.ask("GET", "/v1/queue", key=None).status == 401

@@ -1,0 +1,195 @@
+"""What a policy changes in a request, and that it changes nothing else."""
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.dialects.openai import CHAT
+from gateway.engine_request import EngineRequest
+from images.gateway.tests.shaping_support import chat, policy, refusal_of, shape
+
+HELLO = [{"role": "user", "content": "北京 🐼"}]
+
+
+def _sent(asked: EngineRequest) -> Any:
+    assert asked.body is not None
+    return json.loads(asked.body)
+
+
+def test_an_alias_becomes_the_engines_own_name() -> None:
+    here = policy(model={"public": "chat", "engine": "TinySeek-Q4"})
+    assert _sent(shape(chat(model="chat"), here))["model"] == "TinySeek-Q4"
+    assert _sent(shape(chat(), here))["model"] == "TinySeek-Q4"
+
+
+def test_another_model_than_the_alias_is_not_found() -> None:
+    refused = refusal_of(chat(model="gpt-4"), policy(model={"public": "chat"}))
+    assert (refused.status, refused.code, refused.param) == (404, "model_not_found", "model")
+    assert refused.message == "There is no model 'gpt-4' here; there is 'chat'."
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent", "cap"),
+    [
+        ({}, {"max_tokens": 50}, 50),
+        ({"max_tokens": None}, {"max_tokens": 50}, 50),
+        ({"max_tokens": 7}, {"max_tokens": 7}, 7),
+        ({"max_tokens": 7.0}, {"max_tokens": 7}, 7),
+        ({"max_tokens": 51}, {"max_tokens": 50}, 50),
+        ({"max_completion_tokens": 99}, {"max_completion_tokens": 50}, 50),
+        ({"max_tokens": 9, "max_completion_tokens": 99},
+         {"max_tokens": 9, "max_completion_tokens": 50}, 9),
+    ],
+)  # fmt: skip
+def test_the_length_of_an_answer_is_clamped(
+    asked: dict[str, Any], sent: dict[str, int], cap: int
+) -> None:
+    shaped = shape(chat(**asked), policy(model={"max_tokens": 50}))
+    assert _sent(shaped) == {"messages": [], **sent}
+    assert shaped.max_tokens_cap == cap
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"max_tokens": -1}, "'max_tokens' must be a whole number of at least 1, not -1."),
+        ({"max_tokens": True}, "'max_tokens' must be a whole number of at least 1, not true."),
+        ({"max_tokens": 1.5}, "'max_tokens' must be a whole number of at least 1, not 1.5."),
+        ({"stream": "yes"}, "'stream' must be true or false, not \"yes\"."),
+        ({"messages": "hi"}, "'messages' must be a list of objects, each with a role, not \"hi\"."),
+        ({"messages": None}, "'messages' is missing."),
+        ({"stop": [1]}, "'stop' must be a text or a list of texts, not [1]."),
+        ({"model": "x" * 9, "tools": ["é" * 99]},
+         "'tools' must be a list of objects, not [\"" + "é" * 58 + "...."),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_is_refused_by_its_name(
+    asked: dict[str, Any], message: str
+) -> None:
+    refused = refusal_of(chat(**asked), policy())
+    assert (refused.status, refused.code, refused.message) == (400, "invalid_value", message)
+    assert refused.param == message.split("'")[1]
+
+
+def test_a_default_system_message_comes_first_and_only_where_there_is_none() -> None:
+    here = policy(defaults={"system_message": "Sei höflich 🙂."})
+    shaped = shape(chat(messages=HELLO), here)
+    told = {"role": "system", "content": "Sei höflich 🙂."}
+    assert _sent(shaped)["messages"] == [told, *HELLO]
+    assert shaped.body is not None
+    assert "höflich 🙂".encode() in shaped.body
+    for role in ("system", "developer"):
+        own = chat(messages=[{"role": role, "content": "x"}, *HELLO])
+        assert shape(own, here).body == own
+
+
+def test_default_sampling_fills_what_the_request_leaves_open() -> None:
+    here = policy(defaults={"sampling": {"temperature": 0.6, "top_p": 0.9}})
+    assert _sent(shape(chat(temperature=0, top_p=None), here)) == {
+        "messages": [],
+        "temperature": 0,
+        "top_p": 0.9,
+    }
+
+
+def test_what_is_only_added_leaves_the_rest_byte_for_byte() -> None:
+    body = b'{ "messages" : [] , "x":1.0e0, "y":"\\u5317" }\n'
+    sent = shape(body, policy(defaults={"sampling": {"top_k": 4}})).body
+    assert sent == b'{ "messages" : [] , "x":1.0e0, "y":"\\u5317","top_k":4}'
+
+
+@pytest.mark.parametrize(
+    ("lacking", "asked", "param"),
+    [
+        ("tools", {"tools": [{"type": "function"}]}, "tools"),
+        ("tools", {"functions": [{"name": "f"}]}, "functions"),
+        ("tools", {"tool_choice": "required"}, "tool_choice"),
+        ("json_mode", {"response_format": {"type": "json_object"}}, "response_format"),
+        ("logprobs", {"logprobs": True}, "logprobs"),
+        ("logprobs", {"top_logprobs": 2}, "top_logprobs"),
+        ("logprobs", {"prompt": "x", "logprobs": 0}, "logprobs"),
+        ("n", {"n": 2}, "n"),
+    ],
+)
+def test_what_the_engine_lacks_is_refused_by_name(
+    lacking: str, asked: dict[str, Any], param: str
+) -> None:
+    assert shape(chat(**asked), policy()).admitted
+    refused = refusal_of(chat(**asked), policy(capabilities={lacking: False}))
+    assert (refused.status, refused.code, refused.param) == (400, "unsupported_parameter", param)
+    assert refused.message == f"This model's engine does not support '{param}'."
+
+
+def test_asking_for_nothing_is_no_use_of_what_the_engine_lacks() -> None:
+    lacking = dict.fromkeys(("tools", "json_mode", "logprobs", "n"), False)
+    body = chat(tools=[], tool_choice="none", response_format={"type": "text"}, logprobs=False, n=1)
+    assert shape(body, policy(capabilities=lacking)).body == body
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [(None, False), ({"x": 1}, False), ({"include_usage": False}, False),
+     ({"include_usage": True}, True)],
+)  # fmt: skip
+def test_a_stream_always_asks_the_engine_for_its_usage(
+    options: dict[str, Any] | None, kept: bool
+) -> None:
+    asked = shape(chat(stream=True, stream_options=options), policy())
+    assert _sent(asked)["stream_options"] == {**(options or {}), "include_usage": True}
+    assert asked.usage_asked is kept
+
+
+def test_an_answer_without_stream_is_not_asked_for_usage() -> None:
+    assert shape(chat(), policy()).body == chat()
+
+
+def test_a_later_turn_begins_with_the_digests_of_the_earlier_one() -> None:
+    first = shape(chat(messages=HELLO), policy()).prefix
+    answer = {"content": "是", "role": "assistant"}
+    second = shape(chat(messages=[*HELLO, answer, HELLO[0]]), policy()).prefix
+    assert (len(first), len(second)) == (1, 3)
+    swapped = [{"content": "北京 🐼", "role": "user"}]
+    assert shape(chat(messages=swapped), policy()).prefix == first
+    assert second[:1] == first
+    assert shape(chat(messages=HELLO, tools=[{"type": "function"}]), policy()).prefix != first
+    assert shape(chat(messages=[*HELLO, HELLO[0]]), policy()).prefix[1] not in second
+
+
+def test_a_longer_text_prompt_begins_with_the_digests_of_its_beginning() -> None:
+    beginning = shape(chat(prompt="ä" * 2048), policy()).prefix
+    longer = shape(chat(prompt="ä" * 2048 + "b"), policy()).prefix
+    assert longer[: len(beginning)] == beginning
+    assert len(longer) == 3
+
+
+def test_open_webuis_own_questions_are_background() -> None:
+    task = "### Task:\nGenerate a concise, 3-5 word title"
+    assert shape(chat(messages=[{"role": "user", "content": task}]), policy()).background
+    assert not shape(chat(messages=HELLO), policy()).background
+
+
+def test_a_picture_is_no_prompt_of_many_tokens() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:" + "A" * 400_000}}
+    asked = orjson.loads(chat(messages=[{"role": "user", "content": [picture]}]))
+    assert shape(orjson.dumps(asked), policy()).prompt_tokens_estimate < 100
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (b'{"object":"error","message":"too long","code":400}', "too long"),
+        (b'{"detail":"Not Found"}', "Not Found"),
+        (b'{"error":"busy"}', "busy"),
+        (b"<html>", "The engine refused this request with 400."),
+    ],
+)
+def test_an_engines_refusal_takes_openais_shape(said: bytes, message: str) -> None:
+    told = json.loads(CHAT.whole(shape(chat(), policy()), 400, said, policy()))["error"]
+    assert (told["message"], told["type"]) == (message, "invalid_request_error")
+
+
+def test_a_refusal_in_openais_shape_passes_as_it_is() -> None:
+    said = b'{ "error" : {"message":"x","code":400} }'
+    assert CHAT.whole(shape(chat(), policy()), 400, said, policy()) == said

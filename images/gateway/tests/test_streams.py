@@ -1,0 +1,72 @@
+"""Streams in pieces of any size: filters see whole events, the meter reads along."""
+
+import pytest
+
+from gateway.errors import engine_refused
+from gateway.filters import Chain
+from gateway.usage import StreamMeter, Usage
+
+STREAM = (
+    b'data: {"choices":[{"delta":{"content":"\xe5\x8c\x97"}}],"usage":null}\n\n'
+    b": ping\r\n\r\n"
+    b'data: {"choices":[{"delta":{"content":"b"}}]}\n\n'
+    b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,'
+    b'"prompt_tokens_details":{"cached_tokens":4}}}\n\n'
+    b"data: [DONE]\n\n"
+)
+
+
+class _Numbered:
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def feed(self, event: bytes) -> bytes:
+        self.seen.append(event)
+        return b"" if event.startswith(b":") else event + event
+
+    def end(self) -> bytes:
+        return b"end"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_filters_see_whole_events_however_they_come(size: int) -> None:
+    first, second = _Numbered(), _Numbered()
+    chain = Chain([first, second])
+    parts = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
+    out = b"".join(chain.feed(part) for part in parts) + chain.end()
+    assert b"".join(first.seen) == STREAM
+    assert len(first.seen) == 5
+    assert len(second.seen) == 4 * 2 + 1
+    assert out.endswith(b"data: [DONE]\n\n" * 4 + b"endendend")
+
+
+def test_without_filters_nothing_is_held_back() -> None:
+    chain = Chain([])
+    assert chain.feed(b"data: {") == b"data: {"
+    assert chain.end() == b""
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_the_meter_finds_usage_and_end_however_they_come(size: int) -> None:
+    meter = StreamMeter(99)
+    for at in range(0, len(STREAM), size):
+        meter.feed(STREAM[at : at + size])
+    assert meter.done
+    assert meter.usage == Usage(
+        prompt_tokens=7, completion_tokens=2, cached_tokens=4, estimated=False
+    )
+
+
+def test_a_cut_stream_is_estimated_by_what_passed() -> None:
+    meter = StreamMeter(99)
+    meter.feed(STREAM[:150])
+    assert not meter.done
+    assert meter.usage == Usage(prompt_tokens=99, completion_tokens=2, estimated=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [(b'{"error":{"message":"too long"}}', "too long"), (b"<html>", "it gave no reason")],
+)
+def test_a_refusal_that_comes_too_late_for_a_status_keeps_its_words(body: bytes, said: str) -> None:
+    assert engine_refused(400, body).message == f"The engine refused this request with 400: {said}"

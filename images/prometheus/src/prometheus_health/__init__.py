@@ -1,0 +1,1 @@
+"""The health check of the Prometheus container."""
