@@ -493,7 +493,9 @@ def gateway_environment(folder: Path, port: int) -> dict[str, str]:
         CONTROL_SOCKET=str(folder / "control"),
     )
     (folder / "UPSTREAM_KEY_FILE").write_text(KEY, encoding="utf-8")
-    return found | {"PYTHONPATH": os.environ["GATEWAY_PYTHONPATH"]}
+    found |= {"PYTHONPATH": os.environ["GATEWAY_PYTHONPATH"]}
+    # What is installed beside it may warn as it likes.
+    return {**os.environ, **found, "PYTHONWARNINGS": "default"}
 
 
 def main(work: Path, out: Path) -> int:
