@@ -4,11 +4,13 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
-from gpu import memory
+from gpu import figures, memory
 from gpu.proven import folder_of
 from gpu.synthetic import points
 from gpu.synthetic_model import REPO, Shape, q4_k, q6_k, write
@@ -114,3 +116,45 @@ def test_a_budget_is_laid_beside_what_was_found(shards: list[Path]) -> None:
     assert compared["weights on the GPU"]["ratio"] == 1
     assert compared["KV cache"]["ratio"] == 0.5
     assert compared["RAM of the engine"]["found_bytes"] == 1 << 30
+
+
+def test_the_document_says_what_was_measured() -> None:
+    text = figures.DOC.read_text(encoding="utf-8")
+    assert figures.document(text) == text
+
+
+SYNTHETIC: dict[str, Any] = {
+    "failed": {},
+    "shape": {"layers": 5, "dense_layers": 1},
+    "files_bytes": {"a": 27_000_000_000},
+    "planner": {"why": "16 physical cores, one left"},
+    "bandwidth": [{"threads": 16, "triad": 1.5e11, "read": 2e11}],
+    "sweep": [
+        {"cpu_infer": 16, "context": 8192, "tokens_per_s": 90.0, "drawn_tokens_per_s": 50.0},
+        {"cpu_infer": 16, "context": 131_072, "tokens_per_s": 80.0, "drawn_tokens_per_s": 50.0},
+        {"cpu_infer": 2, "context": 8192, "tokens_per_s": 9.0, "drawn_tokens_per_s": 8.0},
+        {"cpu_infer": 3, "context": 8192, "failed": "it crashed"},
+    ],
+    "speed": {
+        "expert bytes of a token": 900_000_000,
+        "limit of the memory, tokens_per_s": 222.2,
+        "best": {"cpu_infer": 16, "tokens_per_s": 90.0},
+        "share of the limit": 0.405,
+        "default": {"cpu_infer": 16, "tokens_per_s": 90.0},
+    },
+}
+
+
+def test_a_sweep_becomes_a_table_and_a_plot() -> None:
+    table = "\n".join(figures.synthetic(SYNTHETIC))
+    assert "| 2 | 9.0 | 8.0 |\n| 16 | 90.0 | 50.0 |" in table
+    assert "The planner's default is 16" in table
+    drawn = ET.fromstring(figures.plot(SYNTHETIC))  # noqa: S314 - our own
+    assert len(drawn.findall("{http://www.w3.org/2000/svg}circle")) == 2
+
+
+def test_what_a_check_did_not_reach_is_said_to_be_not_measured() -> None:
+    report = {form: {"failed": {"the run": "it ended"}} for form in figures.FORMS}
+    table = list(figures.gateway(report))
+    assert "| checks that failed | the run | the run |" in table
+    assert "| decode, alone | not measured | not measured |" in table
