@@ -5,7 +5,6 @@ tables of docs/gpu.md and docs/gpu-decode.svg anew from what is kept. Without OU
 """
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +48,9 @@ def document(text: str) -> str:
         lines = ["Not measured yet."] if report is None else list(made(report))
         mark, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         whole = "\n".join([mark, *lines, end])
-        text = re.sub(f"{mark}.*?{end}", lambda _, whole=whole: whole, text, flags=re.DOTALL)
+        # No regular expression: what is made may hold backslashes.
+        before, _, rest = text.partition(mark)
+        text = before + whole + rest.partition(end)[2]
     return text
 
 
