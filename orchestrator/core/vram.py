@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 
 from orchestrator.core.inventory import Inventory, Weight, WeightClass
 from orchestrator.core.kv import cached_tokens, kv_cache
@@ -18,6 +19,11 @@ ON_CARD = (
 )
 # KTransformers' KLinearMarlin: 4 bits, and a 16-bit scale for 64 numbers.
 MARLIN_BITS = 4.25
+# The placement for images that were built without it.
+WITHOUT_MARLIN = "single-gpu-no-marlin"
+# Attention scores that our operator holds at once, in 32 bits: `SCORES` of kt_legacy_engine.mla.
+SCORES = 1 << 24
+_KV_B = ("kv_b", "k_b", "v_b")
 HEADROOM = 10  # per cent
 CONTEXT_BYTES = 869 * MIB
 
@@ -47,15 +53,18 @@ def _kt_legacy(
 ) -> Iterator[Term]:
     """Layers are split evenly; what stands outside of them is on the last card, as the output is."""
     held = [w for w in inventory.weights if _card_of(w, inventory, cards) == card]
+    options = profile.kt_legacy
+    marlin = options is None or PurePosixPath(options.rules).stem != WITHOUT_MARLIN
     for kind in ON_CARD:
         if weights := [weight for weight in held if weight.kind is kind]:
-            yield _weights(kind, weights)
+            yield _weights(kind, weights, marlin=marlin)
     experts = [weight for weight in held if weight.kind is WeightClass.ROUTED_EXPERTS]
     if settings.gpu_experts and experts:
         yield _gpu_experts(settings.gpu_experts, experts, inventory)
     yield _kv(settings, inventory, card, cards)
-    if profile.kt_legacy is not None:
-        yield _activations(profile.kt_legacy.chunk_tokens, inventory)
+    if options is not None:
+        tokens = cached_tokens(settings.context_tokens, settings.slots)
+        yield _activations(options.chunk_tokens, tokens, inventory)
     yield Term(
         name="CUDA context, kernels and graph",
         size_bytes=CONTEXT_BYTES,
@@ -70,13 +79,13 @@ def _card_of(weight: Weight, inventory: Inventory, cards: int) -> int:
     return min(cards - 1, weight.layer * cards // inventory.shape.layers)
 
 
-def _weights(kind: WeightClass, weights: Iterable[Weight]) -> Term:
-    """`kv_b` and biases are in BF16, since no KTransformersLinear replaces them."""
+def _weights(kind: WeightClass, weights: Iterable[Weight], *, marlin: bool) -> Term:
+    """The output is kept in BF16 by our placements; `kv_b`, of either form, by the attention."""
     packed = plain = kept = 0
     for weight in weights:
         if kind is WeightClass.OTHER:
             kept += weight.size_bytes
-        elif "kv_b." in weight.name or len(weight.shape) == 1:
+        elif kind is WeightClass.OUTPUT or not marlin or _is_plain(weight):
             plain += _count(weight)
         else:
             packed += _count(weight)
@@ -91,6 +100,10 @@ def _weights(kind: WeightClass, weights: Iterable[Weight]) -> Term:
         formula=" + ".join(text for number, text in parts if number),
         certainty="estimate",
     )
+
+
+def _is_plain(weight: Weight) -> bool:
+    return len(weight.shape) == 1 or any(f"attn_{name}." in weight.name for name in _KV_B)
 
 
 def _count(weight: Weight) -> int:
@@ -123,15 +136,20 @@ def _kv(settings: Settings, inventory: Inventory, card: int, cards: int) -> Term
     )
 
 
-def _activations(chunk_tokens: int, inventory: Inventory) -> Term:
-    """Queries and outputs of a chunk, also as absorbed into the compressed cache, and its states."""
+def _activations(chunk_tokens: int, cached: int, inventory: Inventory) -> Term:
+    """The most that attention holds for a chunk, where it mixes what one block of keys adds.
+
+    Of each head: queries plain, turned and absorbed; four results of 32 bits. Scores of a block.
+    """
     shape = inventory.shape
-    of_heads = shape.heads * (2 * shape.kv_lora_rank + 2 * shape.key_length + shape.value_length)
-    width = of_heads + 8 * shape.hidden
+    lora, rope = shape.kv_lora_rank, shape.rope_length
+    of_head = 16 * lora + 2 * (2 * lora + rope) + 4 * shape.key_length + 2 * shape.value_length
+    each = shape.heads * of_head + 16 * shape.hidden
+    scores = min(SCORES, chunk_tokens * shape.heads * cached)
     return Term(
         name="activations",
-        size_bytes=chunk_tokens * width * 2,
-        formula=f"a chunk of {chunk_tokens} tokens x {width:,} numbers x 2 bytes",
+        size_bytes=chunk_tokens * each + 4 * scores,
+        formula=f"a chunk of {chunk_tokens} tokens x {each:,} bytes + {scores:,} scores x 4 bytes",
         certainty="estimate",
     )
 

@@ -1,33 +1,47 @@
 #!/usr/bin/env bash
-# Collects what tests/gpu/kt_legacy.sh needs on a machine that can fetch nothing:
+# Collects what tests/gpu/run.sh needs on a machine that can fetch nothing:
 #   tests/gpu/carry.sh FOLDER
-# Wheels for Python 3.12 on x86-64, and the engine's source by hash: 24 MB. What is taken for granted
+# Packages for Python 3.12 on x86-64, of the engine and of the gateway, unpacked and packed again,
+# since xz halves them; and the engine's source by hash. 24 MB in all. What is taken for granted
 # there: python3.12 with torch 2.11, Triton and NumPy, nvcc, cmake, ninja, g++, setuptools, PyYAML,
-# and what transformers needs beside the wheels here (regex, requests, safetensors, tqdm, filelock).
+# and what transformers needs beside the packages here (regex, requests, safetensors, tqdm, filelock).
 set -euo pipefail
 
-readonly WHEELS=(
-    annotated-types==0.8.0 gguf==0.19.0 huggingface-hub==0.36.2 jinja2==3.1.6
-    pydantic==2.14.4 pydantic-core==2.50.5 tokenizers==0.19.1 transformers==4.43.2
+readonly ENGINE=(
+    annotated-types==0.8.0 click==8.5.1 gguf==0.19.0 h11==0.16.0 huggingface-hub==0.36.2
+    jinja2==3.1.6 markupsafe==3.0.4 pydantic==2.14.4 pydantic-core==2.50.5 tokenizers==0.19.1 transformers==4.43.2
     typing-extensions==4.16.0 typing-inspection==0.4.5 uvicorn==0.54.0
 )
+# Of the gateway's lock what the engine does not bring. Its tokenizers are others.
+readonly SHARED='annotated-types|click|h11|jinja2|markupsafe|pydantic|pydantic-core|typing-extensions|typing-inspection|uvicorn'
 
 main() {
     local here folder=$1
     here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
     mkdir -p "$folder"
     folder=$(cd -- "$folder" && pwd)
-    python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 \
-        --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \
-        --platform manylinux2014_x86_64 -d "$folder/wheels" "${WHEELS[@]}"
     build=$(mktemp -d)
     trap 'rm -rf -- "$build"' EXIT
+
+    printf '%s\n' "${ENGINE[@]}" >"$build/engine.txt"
+    grep -oE '^[a-z0-9-]+==[^ ]+' "$here/images/gateway/requirements.lock" |
+        grep -vE "^($SHARED)==" | sort -u >"$build/gateway.txt"
+    pack engine
+    pack gateway
+
     python3 -m venv "$build/venv"
     "$build/venv/bin/python3" -m pip install --quiet setuptools wheel packaging
     PATH="$build/venv/bin:$PATH" sh "$here/images/inference/kt-legacy/build/fetch-source" \
         "$here/images/inference/kt-legacy/build" \
         "$here/images/inference/kt-legacy/source.lock" "$folder"
     du -sh -- "$folder"
+}
+
+pack() {
+    python3 -m pip install --quiet --no-deps --no-compile --only-binary=:all: --python-version 3.12 \
+        --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \
+        --platform manylinux2014_x86_64 --target "$build/$1" -r "$build/$1.txt"
+    tar -c --owner=0 --group=0 -C "$build/$1" . | xz -T0 >"$folder/$1.tar.xz"
 }
 
 if (($# != 1)); then

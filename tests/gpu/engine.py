@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu.forms import Weights
+from gpu.proven import Weights
 from orchestrator.core.kt_legacy.command import Command, arguments
 from orchestrator.core.kt_legacy.form import Form
 from orchestrator.core.kt_legacy.layout import problems
@@ -30,7 +30,22 @@ KEY = "key-for-the-gpu-test"
 CONTEXT_TOKENS, CHUNK_TOKENS, MAX_TOKENS = 2048, 64, 1024
 TINYSEEK = Tree(layers=4, dense_layers=1, yarn=False)
 PATIENCE_S = 300
+PLACEMENT = "single-gpu-no-marlin"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """How an engine is started. `watched`: where torch's account of its memory is to be written."""
+
+    weights: Weights
+    threads: int
+    context_tokens: int = CONTEXT_TOKENS
+    max_tokens: int = MAX_TOKENS
+    chunk_tokens: int = CHUNK_TOKENS
+    tree: Tree = TINYSEEK
+    port: int = 0
+    watched: Path | None = None
 
 
 @dataclass
@@ -96,46 +111,47 @@ class Engine:
             assert time.monotonic() < deadline
 
 
-def rules(placement: str) -> str:
+def rules(placement: str, tree: Tree) -> str:
     text = (ROOT / "configs/placements" / f"{placement}.toml").read_text(encoding="utf-8")
     form = Form.model_validate(tomllib.loads(text))
-    assert not list(problems(form, TINYSEEK, gpus=1, marlin=False))
-    return render(form, TINYSEEK)
+    assert not list(problems(form, tree, gpus=1, marlin=False))
+    return render(form, tree)
 
 
-def prepared(
-    weights: Weights, work: Path, threads: int, port: int
-) -> tuple[list[str], dict[str, str]]:
+def prepared(start: Start, work: Path, port: int) -> tuple[list[str], dict[str, str]]:
     """The command and its environment."""
-    for name, text in (("rules.yaml", rules("single-gpu-no-marlin")), ("key", KEY)):
+    for name, text in (("rules.yaml", rules(PLACEMENT, start.tree)), ("key", KEY)):
         (work / name).write_text(text, encoding="utf-8")
     (work / "cache").mkdir(exist_ok=True)
     command = Command(
-        model_dir=weights.model_dir,
-        gguf_dir=weights.gguf_dir,
+        model_dir=start.weights.model_dir,
+        gguf_dir=start.weights.gguf_dir,
         rules_file=str(work / "rules.yaml"),
-        threads=threads,
-        context_tokens=CONTEXT_TOKENS,
-        max_tokens=MAX_TOKENS,
-        chunk_tokens=CHUNK_TOKENS,
+        threads=start.threads,
+        context_tokens=start.context_tokens,
+        max_tokens=start.max_tokens,
+        chunk_tokens=start.chunk_tokens,
     )
     environment = dict(os.environ) | {
-        "LOCK_FILE": str(weights.lock),
-        "WEIGHTS_DIR": str(weights.weights_dir),
+        "LOCK_FILE": str(start.weights.lock),
+        "WEIGHTS_DIR": str(start.weights.weights_dir),
         "MODEL_NAME": "tiny",
         "API_KEY_FILE": str(work / "key"),
         "LISTEN_PORT": str(port),
         "KERNELS_DIR": str(work / "cpu"),
         "CACHE_DIR": str(work / "cache"),
     }
-    return [sys.executable, "-m", "kt_legacy_engine", *arguments(command)], environment
+    program = "kt_legacy_engine"
+    if start.watched is not None:
+        program = "gpu.watched"
+        environment["WATCHED_FILE"] = str(start.watched)
+    return [sys.executable, "-m", program, *arguments(command)], environment
 
 
 @contextmanager
-def running(weights: Weights, work: Path, log: Path, threads: int) -> Iterator[Engine]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    command, environment = prepared(weights, work, threads, port)
+def running(start: Start, work: Path, log: Path) -> Iterator[Engine]:
+    port = start.port or free_port()
+    command, environment = prepared(start, work, port)
     began = time.monotonic()
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=environment, stderr=file, stdout=file)
@@ -152,6 +168,11 @@ def running(weights: Weights, work: Path, log: Path, threads: int) -> Iterator[E
     finally:
         process.kill()
         process.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def _ready(engine: Engine) -> bool:

@@ -3,7 +3,6 @@
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,10 @@ import gguf
 import numpy as np
 from gguf.quants import dequantize
 
-from wire import Lock, LockedFile, Receipt
-from wire.weights import ProvenFile
+from gpu.proven import Weights, folder_of, receipted
 
 _PREFIX = "deepseek2.attention"
 _KV_B = "attn_kv_b.weight"
-
-
-@dataclass(frozen=True)
-class Weights:
-    """`lock`: its file. Paths of `gguf_dir` and `model_dir` are relative to the proven folder."""
-
-    lock: Path
-    weights_dir: Path
-    gguf_dir: str = "weights"
-    model_dir: str = "hf"
 
 
 def older(fixtures: Path, quantisation: str, work: Path) -> Weights:
@@ -85,32 +73,13 @@ def _copy(writer: Any, name: str, field: Any, content: Any) -> None:
 
 
 def _proven(work: Path, shards: Sequence[Path], hf: Path) -> Weights:
-    repo, revision = "fixtures/tinyseek", "0" * 40
     contents = {f"weights/{shard.name}": shard for shard in shards}
     contents |= {f"hf/{path.name}": path for path in sorted(hf.iterdir())}
-    locked = tuple(
-        LockedFile(
-            path=path,
-            size_bytes=source.stat().st_size,
-            sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
-        )
-        for path, source in contents.items()
-    )
-    lock = Lock(repo=repo, revision=revision, files=locked)
-    folder = work / lock.folder
+    folder = work / folder_of("fixtures/tinyseek")
     for path, source in contents.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, folder / path)
-    proven = tuple(
-        ProvenFile(
-            **file.model_dump(),
-            mtime_ns=(folder / file.path).stat().st_mtime_ns,
-            inode=(folder / file.path).stat().st_ino,
-        )
-        for file in locked
-    )
-    receipt = Receipt(repo=repo, revision=revision, files=proven)
-    (folder / "receipt.json").write_text(receipt.model_dump_json())
-    lock_file = work / "lock.json"
-    lock_file.write_text(lock.model_dump_json())
-    return Weights(lock_file, work)
+    digests = {
+        path: hashlib.sha256(source.read_bytes()).hexdigest() for path, source in contents.items()
+    }
+    return receipted("fixtures/tinyseek", work, digests)

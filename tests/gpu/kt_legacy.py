@@ -1,6 +1,6 @@
 """What kt-legacy must do on a GPU, shown on TinySeek: `python3 -m gpu.kt_legacy WORK OUT`.
 
-Started by kt_legacy.sh. Writes OUT/kt-legacy.json, and ends with 1 when anything is not as it must be.
+Started by run.sh. Writes OUT/kt-legacy.json, and ends with 1 when anything is not as it must be.
 """
 
 import json
@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpu.engine import CHUNK_TOKENS, CONTEXT_TOKENS, ROOT, Engine, prepared, running
-from gpu.forms import Weights, newer, older
+from gpu.engine import CHUNK_TOKENS, CONTEXT_TOKENS, ROOT, Engine, Start, prepared, running
+from gpu.forms import newer, older
+from gpu.proven import Weights
 from kt_legacy_engine.tokenizing import FileTokenizer
 
 FIXTURES = ROOT / "tests/fixtures/tinyseek"
@@ -227,7 +228,7 @@ CHECKS: tuple[Callable[[Engine, Report], None], ...] = (
 def check(name: str, weights: Weights, work: Path, out: Path) -> Report:
     report: Report = {"failed": {}}
     threads = max(1, len(os.sched_getaffinity(0)) - 2)
-    with running(weights, work, out / f"{name}.log", threads) as engine:
+    with running(Start(weights=weights, threads=threads), work, out / f"{name}.log") as engine:
         report["ready_s"] = engine.ready_s
         report["loading_seen"] = engine.loading_seen[:1] + engine.loading_seen[-1:]
         for one in CHECKS:
@@ -250,7 +251,7 @@ def check(name: str, weights: Weights, work: Path, out: Path) -> Report:
 
 
 def without_a_gpu(weights: Weights, work: Path) -> Report:
-    command, environment = prepared(weights, work, 2, 1)
+    command, environment = prepared(Start(weights=weights, threads=2), work, 1)
     environment |= {"CUDA_VISIBLE_DEVICES": "", "LISTEN_PORT": "18000"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False

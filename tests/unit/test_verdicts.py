@@ -167,7 +167,7 @@ def test_the_flagship_takes_half_its_ram_on_each_of_two_nodes() -> None:
         "disk": 412.6,
         "RAM node 0": 201.1,
         "RAM node 1": 201.1,
-        "GPU 0": 13.3,
+        "GPU 0": 15.2,
     }
 
 

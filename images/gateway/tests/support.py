@@ -57,9 +57,12 @@ class Client:
 
     def read_until(self, expected: bytes) -> None:
         while expected not in self.received:
-            part = self._socket.recv(65536)
-            assert part, f"closed before {expected!r}: {self.received!r}"
-            self.received += part
+            self.read_more(expected)
+
+    def read_more(self, expected: bytes = b"more") -> None:
+        part = self._socket.recv(65536)
+        assert part, f"closed before {expected!r}: {self.received!r}"
+        self.received += part
 
     def read_to_end_of_stream(self) -> bytes:
         """What a chunked answer carried."""

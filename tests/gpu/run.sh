@@ -1,28 +1,41 @@
 #!/usr/bin/env bash
 # Builds the engine kt-legacy without Marlin and checks it on an NVIDIA GPU, without containers:
-#   tests/gpu/kt_legacy.sh CARRIED OUT
+#   tests/gpu/run.sh CHECK CARRIED OUT      CHECK: kt_legacy, with_gateway or synthetic
 # CARRIED is what tests/gpu/carry.sh collected. OUT gets the report and the engine's logs.
+# What is built lies in KT_WORK, and a second run with the same KT_WORK does not build again.
 set -euo pipefail
 
 main() {
-    carried=$(cd -- "$1" && pwd)
-    mkdir -p "$2"
-    out=$(cd -- "$2" && pwd)
+    check=$1
+    carried=$(cd -- "$2" && pwd)
+    mkdir -p "$3"
+    out=$(cd -- "$3" && pwd)
     here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
     build="$here/images/inference/kt-legacy/build"
     work=${KT_WORK:-$(mktemp -d)}
     mkdir -p "$work"
+    work=$(cd -- "$work" && pwd)
+    GPU_BEGAN=$(date +%s)
+    export GPU_BEGAN
     echo "working in $work"
 
     step packages
-    python3 -m pip install --quiet --no-index --no-deps --no-compile --upgrade \
-        --target "$work/site" "$carried"/wheels/*.whl
+    unpack engine "$work/site"
+    unpack gateway "$work/gateway-site"
+    export GATEWAY_PYTHONPATH="$here/images/gateway/src:$work/gateway-site:$work/site"
     export PYTHONPATH="$work/kt:$work/site:$here:$here/tests:$here/images/wire/src"
     PYTHONPATH+=":$here/images/inference/kt-legacy/src:$here/images/inference/kt-legacy/stand-ins"
     build_engine
 
-    step checks
-    python3 -m gpu.kt_legacy "$work" "$out"
+    step "$check"
+    python3 -m "gpu.$check" "$work" "$out"
+}
+
+unpack() {
+    if [[ ! -d $2 ]]; then
+        python3 -m tarfile -e "$carried/$1.tar.xz" "$2.part"
+        mv -- "$2.part" "$2"
+    fi
 }
 
 build_engine() {
@@ -30,6 +43,7 @@ build_engine() {
         return
     fi
     step source
+    rm -rf -- "$work/src" "$work/cpu" "$work/kt"
     mkdir -p "$work/src" "$work/cpu" "$work/kt"
     tar -xzf "$carried/ktransformers-0.2.1.post1.tar.gz" -C "$work/src" --strip-components=1
     sh "$build/start-hang/check" "$work/src" hangs
@@ -67,8 +81,8 @@ step() {
     echo "== $1 ($(date +%T))"
 }
 
-if (($# != 2)); then
-    echo "usage: tests/gpu/kt_legacy.sh CARRIED OUT" >&2
+if (($# != 3)); then
+    echo "usage: tests/gpu/run.sh kt_legacy|with_gateway|synthetic CARRIED OUT" >&2
     exit 2
 fi
 main "$@"
