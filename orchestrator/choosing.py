@@ -26,17 +26,19 @@ from orchestrator.place import Place
 from wire import Lock
 from wire.on_disk import missing_bytes
 
+ABOUT_DOCKER = frozenset({"docker", "compose", "buildx", "container"})
 NOT_FOR_PULL = frozenset({"engine-image", "ports", "toolkit"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Considered:
-    """The choice and what speaks for and against it. `forced`: blockers that the operator overrode."""
+    """The choice and what speaks for and against it. `docker_answered`: seen, and not only judged."""
 
     layers: tuple[Layer, ...]
     pick: Pick
     facts: HostFacts
     advice: Advice
+    docker_answered: bool = False
 
     @property
     def profile(self) -> Profile:
@@ -145,7 +147,13 @@ def consider(
     if name is not None:
         profile = profile_files.read_profile(place.configs, name)
         advice = first_advice(profile, layers, place, facts)
-        return Considered(layers=layers, pick=Pick(name, reason), facts=facts, advice=advice)
+        return Considered(
+            layers=layers,
+            pick=Pick(name, reason),
+            facts=facts,
+            advice=advice,
+            docker_answered=lookout is not None,
+        )
     if saved_facts is None:
         facts = with_reach(facts, settings, profile_files.read_all(place.configs))
     best = startable(ranking := ranking_of(layers, place, facts))
@@ -161,6 +169,7 @@ def consider(
         ),
         facts=facts,
         advice=best.advice,
+        docker_answered=lookout is not None,
     )
 
 
@@ -171,10 +180,13 @@ def refuse_unfit(
 
     `pulling`: weights may come before the program that is to serve them.
     """
-    findings = considered.advice.findings
+    # Whoever got an answer from Docker hears of a missing part, with a code of its own, on using it.
+    beside = (NOT_FOR_PULL if pulling else frozenset()) | (
+        ABOUT_DOCKER if considered.docker_answered else frozenset()
+    )
     return refuse(
-        tuple(found for found in findings if not (pulling and found.check in NOT_FOR_PULL)),
-        forced=[name for name in forced if not (pulling and name in NOT_FOR_PULL)],
+        tuple(found for found in considered.advice.findings if found.check not in beside),
+        forced=[name for name in forced if name not in beside],
         profile=considered.profile,
         chosen=considered.pick.chosen,
     )
@@ -190,9 +202,7 @@ def with_headers(considered: Considered, inventory: Inventory | None, missing: i
         missing,
         standing=considered.advice.standing,
     )
-    return Considered(
-        layers=considered.layers, pick=considered.pick, facts=considered.facts, advice=advice
-    )
+    return replace(considered, advice=advice)
 
 
 def previous_profile(place: Place) -> str | None:
