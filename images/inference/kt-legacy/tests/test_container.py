@@ -268,6 +268,15 @@ def test_arguments_that_can_not_be_used_are_refused(
     assert words in said
 
 
+def test_without_a_model_folder_the_weights_header_must_tell(container: Container) -> None:
+    whole = container.arguments()
+    container.arguments = lambda **_: whole[2:]  # type: ignore[method-assign]
+    code, words = container.run()
+    assert code == 2
+    assert "the model can't be told from the header of" in words
+    assert "it ends after 3 bytes" in words
+
+
 def test_a_cache_that_can_not_be_written_is_refused(container: Container) -> None:
     container.environment["CACHE_DIR"] = str(container.folder / "nothing")
     code, words = container.run()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kt_legacy_engine import kernels
 from kt_legacy_engine.arguments import Arguments, parse
+from kt_legacy_engine.model_folder import made_from
 from kt_legacy_engine.pipe import Spec
 from kt_legacy_engine.refusals import Refused
 from kt_legacy_engine.serving import Service, serve
@@ -40,7 +41,9 @@ def main(
         key = read_key(settings)
         check_cache(settings.cache_dir)
         folder = proven_folder(settings, lock)
-        spec = _spec(arguments, folder, shards(lock, folder, arguments.gguf_path))
+        spec = _spec(
+            arguments, folder, shards(lock, folder, arguments.gguf_path), settings.cache_dir
+        )
         chosen, why = kernels.choose(
             arguments.cpu_variant,
             kernels.cpu_flags(Path("/proc/cpuinfo").read_text(encoding="ascii")),
@@ -67,7 +70,7 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _spec(arguments: Arguments, folder: Path, found: tuple[Path, ...]) -> Spec:
+def _spec(arguments: Arguments, folder: Path, found: tuple[Path, ...], cache_dir: Path) -> Spec:
     rules = arguments.optimize_config_path
     if not rules.is_file():
         raise Refused(
@@ -75,8 +78,12 @@ def _spec(arguments: Arguments, folder: Path, found: tuple[Path, ...]) -> Spec:
             why=("--optimize_config_path names it",),
             next_step="set it to a file of configs/placements, as the container sees it",
         )
+    if arguments.model_path is None:
+        model_path = made_from(found[0], cache_dir / "model")
+    else:
+        model_path = folder / arguments.model_path
     return Spec(
-        model_path=str(folder / arguments.model_path),
+        model_path=str(model_path),
         shards=tuple(str(path) for path in found),
         rules=str(rules),
         cpu_infer=arguments.cpu_infer,
