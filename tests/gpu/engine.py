@@ -111,7 +111,6 @@ def prepared(
         (work / name).write_text(text, encoding="utf-8")
     (work / "cache").mkdir(exist_ok=True)
     command = Command(
-        model_dir=weights.model_dir,
         gguf_dir=weights.gguf_dir,
         rules_file=str(work / "rules.yaml"),
         threads=threads,

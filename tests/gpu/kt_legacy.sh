@@ -18,7 +18,8 @@ main() {
     python3 -m pip install --quiet --no-index --no-deps --no-compile --upgrade \
         --target "$work/site" "$carried"/wheels/*.whl
     export PYTHONPATH="$work/kt:$work/site:$here:$here/tests:$here/images/wire/src"
-    PYTHONPATH+=":$here/images/inference/kt-legacy/src:$here/images/inference/kt-legacy/stand-ins"
+    PYTHONPATH+=":$here/images/inference/placing/src:$here/images/inference/kt-legacy/src"
+    PYTHONPATH+=":$here/images/inference/kt-legacy/stand-ins"
     build_engine
 
     step checks
