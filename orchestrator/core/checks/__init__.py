@@ -73,7 +73,7 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
         fit.memory(profile, budget, facts),
         fit.memory_nodes(budget, facts),
         fit.memory_limit(budget, settings, placement),
-        cards.gpu_count(profile, facts),
+        cards.gpu_count(profile, settings, facts),
         cards.toolkit(profile, facts),
         cards.vram(profile, budget, facts),
         cards.long_output(profile, placement, budget, facts),

@@ -80,7 +80,7 @@ DRIVER = Check(
 )
 
 
-def gpu_count(profile: Profile, facts: HostFacts) -> Finding:
+def gpu_count(profile: Profile, settings: Settings, facts: HostFacts) -> Finding:
     wanted, needed = profile.needs.gpus, card_count(profile.needs.gpus)
     if wanted == 0:
         if not facts.gpus:
@@ -89,12 +89,21 @@ def gpu_count(profile: Profile, facts: HostFacts) -> Finding:
         return GPU_COUNT.ok(unused, NO_GPU_NEEDED)
     if facts.gpus is None:
         return GPU_COUNT.unknown(needed)
-    found = card_count(len(facts.gpus))
-    if len(facts.gpus) >= wanted:
+    whole = {gpu.index for gpu in facts.gpus if not gpu.mig}
+    chosen = {int(index) for index in settings.gpus.split(",")} if settings.gpus else whole
+    found = card_count(len(chosen & whole))
+    if len(chosen & whole) >= wanted and chosen <= whole:
         return GPU_COUNT.ok(found, needed)
+    if len(whole) < len(facts.gpus) and len(facts.gpus) >= wanted:
+        return GPU_COUNT.block(f"{found} without MIG", needed, Remedy(next_step=_NO_SLICES))
     return GPU_COUNT.block(found, needed, Remedy(next_step=_NEEDS_A_CARD))
 
 
+_NO_SLICES = Said(
+    "a slice of a card is not used: turn MIG off (check `mig` has the command), or choose whole cards: "
+    "ORCH_GPUS=N",
+    "不使用显卡切片：请关闭 MIG（命令见检查项 mig），或选择整卡：ORCH_GPUS=N",
+)
 _NEEDS_A_CARD = Said(
     "put an NVIDIA card in, or choose a profile for the CPU: python3 -m orchestrator recommend",
     "请加装 NVIDIA 显卡，或选择只用 CPU 的配置：python3 -m orchestrator recommend",
