@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.adapters import files, index, profile_files
-from orchestrator.adapters.host import ca_bundle, load_facts, read_host
+from orchestrator.adapters.host import ca_bundle, load_facts, read_held, read_host
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.adapters.reach import read_reach
 from orchestrator.console import Console
@@ -21,6 +21,7 @@ from orchestrator.core.preflight import refuse
 from orchestrator.core.profile import Profile, WheelSource
 from orchestrator.core.recommend import Pick, Ranked, least_demanding, rank, startable
 from orchestrator.core.render import from_env_file
+from orchestrator.core.room import given_back
 from orchestrator.core.settings import Layer, Settings, settle
 from orchestrator.place import Place
 from wire import Lock
@@ -68,6 +69,9 @@ def read_facts(
     if lookout is None:
         return read_host(place.weights, ports)
     facts = read_host(place.weights, ports - lookout.ours_listen_on())
+    if facts.gpus:
+        held = read_held(lookout.pids_of("inference"))
+        facts = facts.model_copy(update={"gpus": given_back(facts.gpus, held)})
     available = facts.memory.available_bytes
     if available is None:
         return facts

@@ -20,6 +20,7 @@ from orchestrator.adapters.stack import ComposeStack
 from orchestrator.choosing import consider
 from orchestrator.console import Console
 from orchestrator.core import render
+from orchestrator.core.arguments import rules_name
 from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, BadConfiguration, OrchestratorError
 from orchestrator.core.events import Event, StepKept, StepPassed, as_record
 from orchestrator.core.gateway_policy import gateway_policy
@@ -131,11 +132,15 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
     files.give_folder(place.no_source, prepared.owner)
     files.give_folder(place.job, prepared.owner)
     files.give_folder(place.usage, prepared.owner)
+    files.give_folder(place.placement, prepared.owner)
     _tell_gateway(prepared, place)
     if prepared.earlier is None:
         _settle_lock(prepared, place)
     if prepared.order is not None:
         files.write_order(place.order_file(prepared.profile.name), prepared.order, prepared.owner)
+    if prepared.rules and prepared.profile.kt_legacy is not None:
+        name = rules_name(prepared.profile.kt_legacy)
+        files.write_rules(place.placement / name, prepared.rules)
     files.write_env_file(prepared.env_file, render.as_env_file(prepared.plan.env))
     settings = prepared.settings
     lookout.watch_weights(place.weights, prepared.lock)

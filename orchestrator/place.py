@@ -47,6 +47,11 @@ class Place:
         return self.state / "usage"
 
     @property
+    def placement(self) -> Path:
+        """The rules of kt-legacy, as they are rendered."""
+        return self.state / "placement"
+
+    @property
     def no_source(self) -> Path:
         """An empty folder, for the weights job when it needs none."""
         return self.state / "no-source"

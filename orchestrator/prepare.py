@@ -13,12 +13,16 @@ from orchestrator.adapters.host import ca_bundle
 from orchestrator.adapters.hub import Hubs
 from orchestrator.adapters.images import sources_digest
 from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.adapters.placement_files import read_form
 from orchestrator.adapters.secret_files import HF_TOKEN, read_given
 from orchestrator.choosing import Considered, refuse_unfit, still_missing, with_headers
 from orchestrator.core.checks.finding import Finding
-from orchestrator.core.errors import AlreadyRunning
+from orchestrator.core.errors import AlreadyRunning, BadConfiguration
 from orchestrator.core.images import BASE, RECIPES, ROOTFS_REF, Build, Recipe, a_build
 from orchestrator.core.inventory import Inventory
+from orchestrator.core.kt_legacy.layout import problems
+from orchestrator.core.kt_legacy.rules import render
+from orchestrator.core.kt_legacy.tree import tree_of
 from orchestrator.core.plan import (
     BaseSystem,
     Folders,
@@ -63,6 +67,7 @@ class Prepared:
     """`earlier`: the lock on disk, None before the first pull. `order`: None where the job's stays.
 
     `forced`: names of the checks that would have refused, had the operator not said otherwise.
+    `rules`: of kt-legacy, where the parts of the model live; "" for other engines.
     """
 
     considered: Considered
@@ -73,6 +78,7 @@ class Prepared:
     plan: Plan
     env_file: Path
     forced: tuple[str, ...] = ()
+    rules: str = ""
 
     @property
     def lock(self) -> Lock:
@@ -102,11 +108,34 @@ def prepare(
     missing = 0 if weights.at_work else still_missing(profile, lock, place)
     considered = with_headers(considered, inventory, missing)
     overridden = refuse_unfit(considered, forced)
-    base = _base_system(considered.settings, lookout)
-    builds = _builds(place, base, considered, stack_owner(considered.facts))
+    base, owner = _base_system(considered.settings, lookout), stack_owner(considered.facts)
+    builds = _builds(place, base, considered.profile, considered.settings, owner)
     steps = make_steps(considered.settings, profile, lock, base, builds)
-    prepared = _prepared(considered, weights, place, builds, steps)
+    rules = rules_of(considered, place)
+    prepared = _prepared(considered, weights, place, builds, steps, rules)
     return replace(prepared, forced=tuple(found.check for found in overridden))
+
+
+def rules_of(considered: Considered, place: Place) -> str:
+    """The profile's placement, laid over the model and rendered for the engine that reads it."""
+    options, advice = considered.profile.kt_legacy, considered.advice
+    if options is None:
+        return ""
+    form = read_form(place.configs, options.rules)
+    if advice.inventory is None:
+        raise BadConfiguration(
+            "the model can't be placed",
+            why="neither its files nor its sources say which layers it has",
+            next_step=f"python3 -m orchestrator pull --profile {considered.profile.name}, then up",
+        )
+    tree = tree_of(advice.inventory.shape)
+    if found := tuple(problems(form, tree, gpus=len(advice.placement.gpus), marlin=True)):
+        raise BadConfiguration(
+            f"the placement {form.name} does not fit this model and this host",
+            why="; ".join(found),
+            next_step="set kt_legacy.rules in the profile to another of configs/placements",
+        )
+    return render(form, tree)
 
 
 def prepare_pull(
@@ -132,8 +161,8 @@ def prepare_pull(
         overridden = refuse_unfit(considered, forced, pulling=True)
     if "disk" not in forced:
         refuse_full_disk(considered.profile, settings, considered.facts, missing)
-    base = _base_system(settings, lookout)
-    builds = _builds(place, base, considered, stack_owner(considered.facts))
+    base, owner = _base_system(settings, lookout), stack_owner(considered.facts)
+    builds = _builds(place, base, considered.profile, considered.settings, owner)
     needed = [build for build in builds if build.recipe.name in {BASE.name, "weights"}]
     steps = (*image_steps(settings, base, needed), weights_step(settings, lock))
     prepared = _prepared(considered, weights, place, builds, steps)
@@ -142,6 +171,16 @@ def prepare_pull(
         env_file=place.pull_env_file,
         forced=tuple(found.check for found in overridden),
     )
+
+
+def engine_image_steps(
+    profile: Profile, settings: Settings, place: Place, lookout: EngineLookout
+) -> tuple[Step, ...]:
+    """For the base and the engine alone, whatever this host is. Engines' images belong to nobody."""
+    base = _base_system(settings, lookout)
+    builds = _builds(place, base, profile, settings, (0, 0))
+    names = {BASE.name, _recipe_of_service(profile)["inference"]}
+    return image_steps(settings, base, [build for build in builds if build.recipe.name in names])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,12 +267,13 @@ def _hubs(place: Place) -> Hubs:
     return Hubs(ca_bundle=ca_bundle(), token=token, token_file=place.secrets / HF_TOKEN)
 
 
-def _prepared(
+def _prepared(  # noqa: PLR0913, PLR0917 - all that was settled
     considered: Considered,
     weights: _Weights,
     place: Place,
     builds: tuple[Build, ...],
     steps: tuple[Step, ...],
+    rules: str = "",
 ) -> Prepared:
     profile, settings = considered.profile, considered.settings
     source = source_folder(profile, settings, place.root)
@@ -245,9 +285,11 @@ def _prepared(
         secrets=place.secrets,
         control=place.control,
         usage=place.usage,
+        placement=place.placement,
         ca_bundle=ca_bundle(),
     )
-    env = stack_env(considered.advice, considered.facts, folders, _image_refs(profile, builds))
+    refs = _image_refs(profile, builds)
+    env = stack_env(considered.advice, considered.facts, folders, refs, rules)
     return Prepared(
         considered=considered,
         earlier=weights.earlier,
@@ -256,6 +298,7 @@ def _prepared(
         owner=stack_owner(considered.facts),
         plan=Plan(profile=profile.name, env=env, steps=steps),
         env_file=place.env_file,
+        rules=rules,
     )
 
 
@@ -281,20 +324,21 @@ def _base_system(settings: Settings, lookout: EngineLookout) -> BaseSystem:
 
 
 def _builds(
-    place: Place, base: BaseSystem, considered: Considered, owner: tuple[int, int]
+    place: Place, base: BaseSystem, profile: Profile, settings: Settings, owner: tuple[int, int]
 ) -> tuple[Build, ...]:
     """The images that this version can make of those the profile needs, the base image first."""
-    mirror = considered.settings.debian_mirror
+    mirror = settings.debian_mirror
     base_arguments = {"ROOTFS": base.ref} | ({"DEBIAN_MIRROR": mirror} if mirror else {})
     base_build = a_build(BASE, sources_digest(place.images, BASE), base_arguments)
     ownership = {"STACK_UID": str(owner[0]), "STACK_GID": str(owner[1])}
 
     def service_build(recipe: Recipe) -> Build:
-        arguments = {"BASE": base_build.ref} | (ownership if recipe.owned else {})
+        arguments = {"BASE": base_build.ref, **recipe.build_args}
+        arguments |= ownership if recipe.owned else {}
         return a_build(recipe, sources_digest(place.images, recipe), arguments)
 
-    recipes = _recipe_of_service(considered.profile)
-    if not considered.settings.metrics:
+    recipes = _recipe_of_service(profile)
+    if not settings.metrics:
         del recipes["prometheus"]
     names = recipes.values()
     return (base_build, *(service_build(RECIPES[name]) for name in names if name in RECIPES))

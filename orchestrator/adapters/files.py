@@ -83,6 +83,12 @@ def _replace(path: Path, text: str, mode: int, owner: tuple[int, int] | None = N
         os.close(folder)
 
 
+def write_rules(path: Path, text: str) -> None:
+    """For a container that reads it: it holds no secret."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _replace(path, text, mode=0o644)
+
+
 def write_env_file(path: Path, text: str) -> None:
     _replace(path, text, mode=0o644)
 

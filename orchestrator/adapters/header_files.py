@@ -19,7 +19,7 @@ class _Kept(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1]
+    version: Literal[2]
     inventory: Inventory
 
 
@@ -49,7 +49,7 @@ def keep(cache: Path, key: str, inventory: Inventory) -> None:
     with suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
         try:
-            part.write_text(_Kept(version=1, inventory=inventory).model_dump_json(), "utf-8")
+            part.write_text(_Kept(version=2, inventory=inventory).model_dump_json(), "utf-8")
             part.replace(cache / f"{key}.json")
         finally:
             part.unlink(missing_ok=True)

@@ -3,10 +3,11 @@
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,13 +15,14 @@ import docker
 import httpx
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from requests.exceptions import RequestException
 from typing_extensions import assert_never
 
 from orchestrator.core.errors import DockerUnavailable
 from orchestrator.core.gates import (
     Answers,
+    EngineSays,
     Gate,
     Generates,
     Healthy,
@@ -33,10 +35,11 @@ from wire import Lock, discrepancies, read_receipt, stat_files
 from wire.numa import PageReport
 from wire.order import PROGRESS_NAME, Progress
 
+_ENGINE_SAYS = TypeAdapter(EngineSays)
+_ENGINE_SAYS_FIELDS = tuple(field.name for field in fields(EngineSays))
+_WHY = "why: "
 log = logging.getLogger(__name__)
 
-# A 671 B model on a CPU may take minutes over a first prompt; a dead engine closes at once.
-FIRST_TOKEN_TIMEOUT_S = 300.0
 PING_TIMEOUT_S = 10
 ANSWER_TIMEOUT_S = 60
 # Ends by itself before this side stops waiting: see images/inference/placing.
@@ -47,9 +50,7 @@ ENDED = frozenset({404, 409})  # removed, or stopped, since it was found
 class EngineLookout:
     def __init__(self, project: str) -> None:
         self._project = project
-        self._http = httpx.Client(
-            timeout=httpx.Timeout(5, read=FIRST_TOKEN_TIMEOUT_S), trust_env=False
-        )
+        self._http = httpx.Client(timeout=5, trust_env=False)
         with _docker_answers():
             self._engine = docker.from_env(timeout=PING_TIMEOUT_S)
             self._engine.ping()
@@ -155,6 +156,22 @@ class EngineLookout:
         counted = seen.get("memory_stats", {}).get("stats", {})
         return int(counted.get("anon", counted.get("rss", 0))) + int(counted.get("shmem", 0))
 
+    def pids_of(self, service: str) -> frozenset[int]:
+        """Its processes, by the host's numbers; empty where it does not run."""
+        with _docker_answers():
+            container = self._find(service)
+            if container is None or container.status != "running":
+                return frozenset()
+            try:
+                listed = container.top()
+            except APIError as error:
+                if error.status_code in ENDED:
+                    return frozenset()
+                raise
+        column = (listed.get("Titles") or ["PID"]).index("PID")
+        rows = cast("list[list[str]]", listed.get("Processes") or [])
+        return frozenset(int(row[column]) for row in rows)
+
     def page_report(self) -> PageReport | None:
         """Where the engine's memory lies, as its container says.
 
@@ -238,9 +255,11 @@ class EngineLookout:
     def _generate(self, gate: Generates) -> tuple[tuple[Reply, ...], int | None, str]:
         """The replies until one fails, and the HTTP status and the trouble of that one."""
         replies: list[Reply] = []
-        for _ in range(gate.times):
+        for number in range(gate.times):
+            # A 671 B model may take minutes over a first prompt; a dead engine closes at once.
+            within_s = gate.next_within_s if number else gate.first_within_s
             try:
-                replies.append(self._reply(gate))
+                replies.append(self._reply(gate, within_s))
             except httpx.HTTPStatusError as error:
                 said = _text(error.response.content)[:200]
                 return tuple(replies), error.response.status_code, f"{error} {said}"
@@ -248,7 +267,7 @@ class EngineLookout:
                 return tuple(replies), None, str(error) or type(error).__name__
         return tuple(replies), None, ""
 
-    def _reply(self, gate: Generates) -> Reply:
+    def _reply(self, gate: Generates, within_s: float) -> Reply:
         body = {
             "model": gate.model,
             "messages": [{"role": "user", "content": gate.prompt}],
@@ -260,7 +279,10 @@ class EngineLookout:
         asked = time.monotonic()
         first_token_s = 0.0
         text = ""
-        with self._http.stream("POST", gate.url, json=body, headers=headers) as response:
+        patience = httpx.Timeout(5, read=within_s)
+        with self._http.stream(
+            "POST", gate.url, json=body, headers=headers, timeout=patience
+        ) as response:
             if response.is_error:
                 response.read()
                 response.raise_for_status()
@@ -314,10 +336,16 @@ def _gist(words: str) -> str:
     errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
     if not errors:
         return lines[-1] if lines else ""
-    told = lines[errors[-1] :]
-    reasons = [line.removeprefix("why: ") for line in told if line.startswith("why: ")]
-    what = told[0].removeprefix("error: ")
+    told = [lines[start:end] for start, end in pairwise([*errors, len(lines)])]
+    # Of a program of several processes one says why, and the others only that it has ended.
+    last = next((t for t in reversed(told) if any(map(_is_reason, t))), told[-1])
+    reasons = [line.removeprefix(_WHY) for line in last if _is_reason(line)]
+    what = last[0].removeprefix("error: ")
     return f"{what}: {'; '.join(reasons)}" if reasons else what
+
+
+def _is_reason(line: str) -> bool:
+    return line.startswith(_WHY)
 
 
 def _sighting(container: Container | None) -> Sighting:
@@ -332,7 +360,20 @@ def _sighting(container: Container | None) -> Sighting:
         exit_code=state["ExitCode"],
         out_of_memory=state["OOMKilled"],
         restarts=container.attrs["RestartCount"],
+        engine=_engine_says(state.get("Health", {})) if state["Status"] == "running" else None,
     )
+
+
+def _engine_says(health: Mapping[str, Any]) -> EngineSays | None:
+    """What the last healthcheck printed, where that is an engine's own account."""
+    last: Mapping[str, Any] = next(reversed(health.get("Log") or ()), {})
+    try:
+        said = json.loads(last.get("Output", ""))
+        return _ENGINE_SAYS.validate_python(
+            {name: said[name] for name in _ENGINE_SAYS_FIELDS if said.get(name) is not None}
+        )
+    except (ValueError, TypeError, AttributeError):  # ValidationError is a ValueError
+        return None
 
 
 @contextmanager

@@ -9,8 +9,16 @@ from pathlib import Path
 from python_on_whales import DockerClient, DockerException
 
 from orchestrator.core.errors import ActionFailed, DockerUnavailable
+from orchestrator.core.plan import COMPOSE_FILES
+from orchestrator.core.render import from_env_file
 
 log = logging.getLogger(__name__)
+
+
+def compose_files(root: Path, env_file: Path) -> list[Path]:
+    """As Compose itself finds them: those that COMPOSE_FILE in the env file names, else its default."""
+    named = from_env_file(env_file.read_text(encoding="utf-8")).get(COMPOSE_FILES, "compose.yaml")
+    return [root / name for name in named.split(":")]
 
 
 class ComposeStack:
@@ -19,7 +27,7 @@ class ComposeStack:
     def __init__(self, root: Path, env_file: Path, project: str) -> None:
         _require("buildx", "compose")
         self._docker = DockerClient(
-            compose_files=[root / "compose.yaml"],
+            compose_files=list(compose_files(root, env_file)),
             compose_env_files=[env_file],
             compose_project_name=project,
         )

@@ -6,6 +6,7 @@ from typing import get_args
 
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import ModelShape
+from orchestrator.core.kt_legacy.command import fits_a_line
 from orchestrator.core.pins import cores_on
 from orchestrator.core.placement import Placement
 from orchestrator.core.profile import Engine, KtSglangOptions
@@ -36,7 +37,7 @@ def problems(
         return
     flags = _flags(arguments)
     if engine is Engine.KT_LEGACY:
-        yield from _kt_legacy(flags, placement, facts)
+        yield from _kt_legacy(arguments, flags, placement, facts)
     else:
         yield from _kt_sglang(flags, facts, shape)
 
@@ -73,20 +74,22 @@ def _llamacpp(given: Flags, placement: Placement) -> Iterator[str]:
         yield f"THREADS is {threads}, planned are {placement.threads}"
 
 
-def _kt_legacy(flags: Flags, placement: Placement, facts: HostFacts) -> Iterator[str]:
-    if not flags.get("--model_name"):
-        yield "--model_name is not set"
-    for name in ("--gguf_path", "--model_path"):
-        if not flags.get(name, "").startswith("/"):
-            yield f"{name} must be a folder of this machine: a hub's name is fetched from there"
+def _kt_legacy(
+    arguments: Sequence[str], flags: Flags, placement: Placement, facts: HostFacts
+) -> Iterator[str]:
     if PurePosixPath(flags.get("--gguf_path", "")).suffix == ".gguf":
         yield "--gguf_path must be the folder of the shards, not one of them"
+    for name in ("--gguf_path", "--optimize_config_path"):
+        if not flags.get(name):
+            yield f"{name} must be given"
+    yield from (f"{word} can't be passed on" for word in arguments if not fits_a_line(word))
     cache, most = _number(flags, "--cache_lens"), _number(flags, "--max_new_tokens")
-    batch = _number(flags, "--max_batch_size") or 1
     if cache is None or most is None:
         yield "--cache_lens and --max_new_tokens must both be given"
-    elif cache <= batch * most:
-        yield f"--cache_lens {cache} must exceed {batch} x --max_new_tokens {most}"
+    elif cache <= most:
+        yield f"--cache_lens {cache} must exceed --max_new_tokens {most}"
+    if placement.slots > 1:
+        yield f"{placement.slots} slots, and it works on one request at a time: set slots = 1"
     if (_number(flags, "--chunk_size") or 0) < 1:
         yield "--chunk_size must be 1 or more"
     yield from _cpu_infer(_number(flags, "--cpu_infer"), placement, facts)

@@ -6,17 +6,21 @@ from pathlib import PurePosixPath
 
 from typing_extensions import assert_never
 
+from orchestrator.core.kt_legacy.command import Command, arguments
 from orchestrator.core.profile import Engine, KtLegacyOptions, KtSglangOptions, Profile
 
 MODEL = PurePosixPath("/model")  # the proven revision's folder, as an engine's container sees it
-RULES = PurePosixPath("/opt/app/placements")
+PLACEMENT = PurePosixPath("/placement")  # the rendered rules of kt-legacy, likewise
 PORT = 8000
 WATCHDOG_S = 3000  # sglang ends itself when a batch takes longer; upstream's recipes say 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What was decided for an engine. `nodes`: NUMA nodes; () where they are not known."""
+    """What was decided for an engine. `nodes`: NUMA nodes; () where they are not known.
+
+    `copies`: the experts once on each of them.
+    """
 
     model_name: str
     threads: int
@@ -26,6 +30,7 @@ class Told:
     slots: int
     context_tokens: int
     max_tokens: int
+    copies: bool = False
 
     @property
     def kv_tokens(self) -> int:
@@ -37,7 +42,7 @@ def engine_arguments(profile: Profile, told: Told) -> tuple[str, ...]:
         case Engine.LLAMACPP:
             return tuple(_llamacpp(profile, told))
         case Engine.KT_LEGACY:
-            return tuple(_kt_legacy(profile, profile.kt_legacy or KtLegacyOptions(), told))
+            return _kt_legacy(profile, profile.kt_legacy or KtLegacyOptions(), told)
         case Engine.KT_SGLANG:
             if (
                 profile.kt_sglang is None
@@ -62,19 +67,23 @@ def _llamacpp(profile: Profile, told: Told) -> Iterator[str]:
     yield f"MAX_TOKENS={told.max_tokens}"
 
 
-def _kt_legacy(profile: Profile, options: KtLegacyOptions, told: Told) -> Iterator[str]:
-    yield from ("python3", "-m", "kt_legacy_engine")
-    yield from ("--host", "0.0.0.0", "--port", str(PORT))  # noqa: S104 - the container's own network
-    yield from ("--model_name", told.model_name)
-    yield from ("--model_path", str(MODEL / "config"))
-    yield from ("--gguf_path", str(_folder(profile)))
-    if options.rules:
-        yield from ("--optimize_config_path", str(RULES / options.rules))
-    yield from ("--cpu_infer", str(cpu_infer(told.threads)))
-    yield from ("--cache_lens", str(told.kv_tokens))
-    yield from ("--max_new_tokens", str(told.max_tokens))
-    yield from ("--chunk_size", str(options.chunk_tokens))
-    yield from ("--max_batch_size", "1")
+def _kt_legacy(profile: Profile, options: KtLegacyOptions, told: Told) -> tuple[str, ...]:
+    """Without the program's own name, which its image has. Name, key and port are in the environment."""
+    return arguments(
+        Command(
+            gguf_dir=str(PurePosixPath(profile.model_file).parent),
+            rules_file=str(PLACEMENT / rules_name(options)),
+            threads=told.threads,
+            context_tokens=told.kv_tokens,
+            max_tokens=told.max_tokens,
+            chunk_tokens=options.chunk_tokens,
+            numa_copies=told.copies,
+        )
+    )
+
+
+def rules_name(options: KtLegacyOptions) -> str:
+    return f"{options.rules}.yaml"
 
 
 def _kt_sglang(profile: Profile, options: KtSglangOptions, told: Told) -> Iterator[str]:

@@ -31,6 +31,7 @@ DEEPSEEK_V3 = ModelShape(
     leading_dense=3,
     expert_ff=2048,
     dense_ff=18_432,
+    yarn=True,
 )
 _FAMILY_PARAMETERS = range(670_000_000_000, 672_000_000_000)  # 671 billion, as published
 

@@ -68,7 +68,7 @@ ABILITIES: Mapping[Engine, Abilities] = {
         why_types=_KT_TYPES,
         # The engine itself knows attn_kv_b only (issues 1195, 1333, 1347); our loader joins the two.
         kv_b=_BOTH,
-        has_image=False,
+        has_image=True,
     ),
     Engine.KT_SGLANG: Abilities(
         formats=frozenset({Format.SAFETENSORS, Format.GGUF_EXPERTS}),

@@ -9,7 +9,7 @@ from enum import Enum
 
 from typing_extensions import assert_never
 
-from orchestrator.core.telling import stage
+from orchestrator.core.telling import duration, stage
 from wire.order import Progress
 
 
@@ -46,7 +46,8 @@ class Answers:
 class Generates:
     """Every one of `times` requests through the gateway brings a reply that holds `expected`.
 
-    More than once: engines are known to fail on the second prompt.
+    More than once: engines are known to fail on the second prompt. `first_within_s`: how long the
+    engine may say nothing of the first, in which it may still compile; `next_within_s`: of the others.
     """
 
     service: str
@@ -56,6 +57,8 @@ class Generates:
     expected: str
     max_tokens: int
     times: int
+    first_within_s: float = 300.0
+    next_within_s: float = 300.0
 
 
 Gate = ImagePresent | Proven | Healthy | Answers | Generates
@@ -68,12 +71,36 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSays:
+    """What an engine's own healthcheck printed of how far it is. `eta_s`: None where it can't tell yet."""
+
+    status: str
+    loaded_bytes: int = 0
+    total_bytes: int = 0
+    read_bytes: int | None = None
+    eta_s: float | None = None
+    reason: str = ""
+
+    def words(self) -> str:
+        said = self.status
+        if self.total_bytes:
+            percent = 100 * self.loaded_bytes / self.total_bytes
+            said += f" {self.loaded_bytes / 1e9:.1f} of {self.total_bytes / 1e9:.1f} GB"
+            said += f" ({percent:.0f} %)"
+        elif self.read_bytes:
+            said += f", {self.read_bytes / 1e9:.1f} GB read from disk"
+        if self.eta_s is not None:
+            said += f", {duration(self.eta_s)} left"
+        return f"{said}: {self.reason}" if self.reason else said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
     """One look at a gate's subject. Only what the gate asks for is filled in.
 
     `unproven`: reasons why the receipt does not prove the lock; None where nobody looked.
     `trouble`: why a question over HTTP had no good answer, in a few words.
-    `progress`: what a running job says of itself.
+    `progress`: what a running job says of itself. `engine`: what an engine does.
     """
 
     status: str | None = None
@@ -86,6 +113,7 @@ class Sighting:
     image_present: bool = False
     unproven: tuple[str, ...] | None = None
     progress: Progress | None = None
+    engine: EngineSays | None = None
     http_status: int | None = None
     replies: tuple[Reply, ...] = ()
     trouble: str = ""
@@ -109,16 +137,19 @@ class Fault(Enum):
     ACCEPTANCE = "acceptance"
 
 
+ENGINE_FAILED = "failed"  # kt_legacy_engine.stage
 # The gateway's error code where the engine does not accept its key.
 ENGINE_REFUSES_GATEWAY = "engine_refused_gateway"
 # Exit codes of the stack's own programs, the same as the orchestrator's.
 # 130 and 143: after SIGINT and SIGTERM, so somebody wanted it to end.
 FAULT_OF_EXIT_CODE = {
     2: Fault.CONFIGURATION,
+    3: Fault.CONFIGURATION,  # no card that the engine can use
     5: Fault.SOURCE,
     6: Fault.VERIFICATION,
     130: Fault.STOPPED,
     143: Fault.STOPPED,
+    78: Fault.CONFIGURATION,  # no kernels for this processor
 }
 
 
@@ -220,6 +251,10 @@ def _restarts_before(seen: Sighting, first: Sighting) -> int:
 def _judge_health(seen: Sighting) -> GateResult:
     if seen.health == "healthy":
         return GateResult(Verdict.OPEN, "healthy")
+    # Docker calls it unhealthy for as long as it says so: a load that goes on is none the worse.
+    if seen.engine is not None and seen.status == "running":
+        failed = seen.engine.status == ENGINE_FAILED
+        return GateResult(Verdict.SHUT if failed else Verdict.WAIT, seen.engine.words())
     return GateResult(Verdict.WAIT, seen.health or seen.status or "not created")
 
 

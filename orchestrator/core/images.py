@@ -18,6 +18,8 @@ class Recipe:
     dockerfile: str
     sources: Sequence[str]
     owned: bool = False  # holds a folder that belongs to the stack's uid:gid
+    build_args: Mapping[str, str] = field(default_factory=dict)
+    takes: str = ""  # what to be prepared for, where that is more than a minute or two
 
 
 BASE = Recipe(name="base", dockerfile="base/Dockerfile", sources=("base",))
@@ -29,6 +31,13 @@ RECIPES: Mapping[str, Recipe] = {
             name="inference-llamacpp",
             dockerfile="inference/llamacpp/Dockerfile",
             sources=("inference/llamacpp", "inference/placing", "wire"),
+        ),
+        Recipe(
+            name="inference-kt-legacy",
+            dockerfile="inference/kt-legacy/Dockerfile",
+            sources=("inference/kt-legacy", "inference/placing", "wire"),
+            build_args={"MARLIN": "1"},
+            takes="compiling its kernels takes 17 to 20 minutes on two cores, and it downloads 3 GB",
         ),
         Recipe(name="gateway", dockerfile="gateway/Dockerfile", sources=("gateway", "wire")),
         Recipe(name="webui", dockerfile="webui/Dockerfile", sources=("webui",), owned=True),

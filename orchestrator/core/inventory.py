@@ -36,7 +36,10 @@ class Weight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """The numbers of an architecture that sizes follow from; 0 where a model has no such part."""
+    """The numbers of an architecture that sizes follow from; 0 where a model has no such part.
+
+    `yarn`: its context was stretched so, which changes how positions are counted.
+    """
 
     architecture: str
     layers: int
@@ -56,6 +59,7 @@ class ModelShape:
     leading_dense: int = 0
     expert_ff: int = 0
     dense_ff: int = 0
+    yarn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +189,7 @@ def _shape(header: Header, weights: tuple[Weight, ...]) -> ModelShape:
         leading_dense=said.number("leading_dense_block_count"),
         expert_ff=said.number("expert_feed_forward_length", _rows(weights, "ffn_up_exps.weight")),
         dense_ff=said.number("feed_forward_length"),
+        yarn=header.values.get(f"{header.architecture}.rope.scaling.type") == "yarn",
     )
 
 

@@ -79,6 +79,7 @@ def place(
         slots=settings.slots,
         context_tokens=settings.context_tokens,
         max_tokens=max_tokens,
+        copies=policy is MemoryPolicy.REPLICATE,
     )
     return Placement(
         policy=policy,

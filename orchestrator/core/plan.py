@@ -1,18 +1,23 @@
 """From choices and facts to an immutable list of steps. Nothing here happens yet."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.advice import Advice
-from orchestrator.core.facts import HostFacts
+from orchestrator.core.facts import Docker, HostFacts
 from orchestrator.core.gates import Answers, Gate, Generates, Healthy, ImagePresent, Proven
 from orchestrator.core.images import Build
-from orchestrator.core.profile import Profile
+from orchestrator.core.kt_legacy.command import as_line
+from orchestrator.core.profile import Engine, Profile
 from orchestrator.core.settings import Settings
 from wire import Lock
 
+COMPOSE_FILES = "COMPOSE_FILE"  # Compose's own variable: paths from the project's folder
 METRICS = "metrics"  # compose.yaml's profile of what is not started by default
+# What is compiled once, is compiled: a second reply that takes longer is of no use to anybody.
+_NEXT_TOKEN_WITHIN_S = 300
 ROOT_UID = 0
 # Whoever installs as root gets containers that run as nobody in particular.
 STACK_UID_FOR_ROOT = 10001
@@ -100,6 +105,7 @@ class Folders:
     secrets: Path
     control: Path
     usage: Path
+    placement: Path
     ca_bundle: Path | None
 
 
@@ -188,7 +194,8 @@ def _build_step(build: Build, settings: Settings) -> Step:
         action=BuildImage(build),
         gate=ImagePresent(build.ref),
         patience=Patience(within_s=10, tries=settings.tries),
-        cause=f"{build.ref} is not built yet",
+        cause=f"{build.ref} is not built yet"
+        + (f": {build.recipe.takes}" if build.recipe.takes else ""),
     )
 
 
@@ -205,6 +212,8 @@ def _first_token_step(settings: Settings, profile: Profile) -> Step:
             expected=profile.acceptance.contains,
             max_tokens=profile.acceptance.max_tokens,
             times=2,
+            first_within_s=settings.first_token_timeout_s,
+            next_within_s=min(settings.first_token_timeout_s, _NEXT_TOKEN_WITHIN_S),
         ),
         patience=Patience(
             within_s=settings.load_timeout_s + settings.first_token_timeout_s, tries=settings.tries
@@ -214,12 +223,19 @@ def _first_token_step(settings: Settings, profile: Profile) -> Step:
 
 
 def stack_env(
-    advice: Advice, facts: HostFacts, folders: Folders, image_refs: Mapping[str, str]
+    advice: Advice,
+    facts: HostFacts,
+    folders: Folders,
+    image_refs: Mapping[str, str],
+    rules: str = "",
 ) -> Mapping[str, str]:
-    """Every variable of compose.yaml. `image_refs`: service -> image reference."""
+    """Every variable of compose.yaml, and of the files beside it that this engine needs.
+
+    `image_refs`: service -> image reference. `rules`: of kt-legacy, as they are rendered.
+    """
     uid, gid = stack_owner(facts)
     profile, settings, placement = advice.profile, advice.settled.settings, advice.placement
-    values = {
+    values: dict[str, object] = {
         "UID": uid,
         "GID": gid,
         "PROFILE": profile.name,
@@ -251,9 +267,43 @@ def stack_env(
         "PROMETHEUS_PORT": settings.prometheus_port,
         "ADMIN_EMAIL": settings.admin_email,
     }
+    overrides = []
+    if profile.engine is Engine.KT_LEGACY:
+        overrides.append("kt-legacy")
+        values |= {
+            "ENGINE_COMMAND": as_line(placement.arguments),
+            "PLACEMENT_DIR": folders.placement,
+            "RULES_DIGEST": hashlib.sha256(rules.encode()).hexdigest()[:12],
+        }
+    if placement.gpus:
+        overrides.append("nvidia")
+        values |= _cards(placement.gpus, facts.docker)
     # The prefix: a variable of the same name in somebody's shell would win over the env file.
     stack = {f"STACK_{name}": str(value) for name, value in values.items()}
     own = {"COMPOSE_PROJECT_NAME": settings.project}
     if settings.metrics:
         own["COMPOSE_PROFILES"] = METRICS
+    if overrides:
+        files = ("compose.yaml", *(f"configs/compose/{name}.yaml" for name in overrides))
+        own[COMPOSE_FILES] = ":".join(files)
     return own | stack
+
+
+def _cards(gpus: Sequence[int], docker: Docker) -> Mapping[str, str]:
+    """How Docker is to give these cards, and which of those that it then sees the engine uses.
+
+    NVIDIA's runtime takes several in one word. A word of CDI is one card, or all of them.
+    """
+    if docker.nvidia_runtime or not docker.cdi:
+        given = ",".join(map(str, gpus))
+        return {"GPU_DRIVER": "nvidia", "GPU_DEVICES": given, "CUDA_DEVICES": _first(len(gpus))}
+    if len(gpus) == 1:
+        one = f"nvidia.com/gpu={gpus[0]}"
+        return {"GPU_DRIVER": "cdi", "GPU_DEVICES": one, "CUDA_DEVICES": _first(1)}
+    chosen = ",".join(map(str, gpus))
+    return {"GPU_DRIVER": "cdi", "GPU_DEVICES": "nvidia.com/gpu=all", "CUDA_DEVICES": chosen}
+
+
+def _first(count: int) -> str:
+    """In a container cards are numbered anew, from 0."""
+    return ",".join(map(str, range(count)))

@@ -160,9 +160,9 @@ class Model(_Table):
 
 
 class KtLegacyOptions(_Table):
-    """What only kt-legacy understands. `rules`: a file of configs/placements, "" the engine's own."""
+    """What only kt-legacy understands. `rules`: a file of configs/placements, without its .toml."""
 
-    rules: str = ""
+    rules: str = Field("single-gpu", pattern=r"^[a-z0-9][a-z0-9-]*$")
     chunk_tokens: int = Field(256, gt=0)
 
 

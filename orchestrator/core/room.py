@@ -1,5 +1,7 @@
 """What a host has left for us on each NUMA node and card. None where it does not say."""
 
+from collections.abc import Mapping, Sequence
+
 from orchestrator.core.facts import Gpu, HostFacts, NumaNode
 
 
@@ -46,3 +48,20 @@ def card_room(gpu: Gpu) -> int | None:
     if gpu.memory_bytes is None or gpu.memory_used_bytes is None:
         return None
     return gpu.memory_bytes - gpu.memory_used_bytes
+
+
+def given_back(gpus: Sequence[Gpu], held: Mapping[int, int]) -> tuple[Gpu, ...]:
+    """The cards as they are once whoever has `held` (card -> bytes) has ended."""
+    return tuple(
+        gpu.model_copy(
+            update={
+                "memory_used_bytes": max(0, gpu.memory_used_bytes - held[gpu.index]),
+                "memory_free_bytes": min(
+                    gpu.memory_bytes or 0, (gpu.memory_free_bytes or 0) + held[gpu.index]
+                ),
+            }
+        )
+        if gpu.index in held and gpu.memory_used_bytes is not None
+        else gpu
+        for gpu in gpus
+    )

@@ -9,38 +9,54 @@ from typing import Any
 
 import pytest
 
+import fitting
+import hosts
 from fakes import a_host, an_advice
+from kt_legacy_engine.arguments import parse
+from kt_legacy_engine.settings import Settings
 from orchestrator.adapters import secret_files
+from orchestrator.adapters.stack import compose_files
+from orchestrator.core.advice import Advice, advise
 from orchestrator.core.images import RECIPES
 from orchestrator.core.plan import Folders, stack_env
 from orchestrator.core.render import as_env_file
+from orchestrator.core.settings import Layer
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
 SERVICES = ("weights", "inference", "gateway", "webui", "prometheus")
 ODD = Path("/data/a b#c$d/äß/中文")
 
 
+def folders(ca_bundle: Path | None = ODD) -> Folders:
+    names = ("locks", "job", "source", "weights", "secrets", "control", "usage", "placement")
+    return Folders(**dict.fromkeys(names, ODD), ca_bundle=ca_bundle)
+
+
+REFS = {service: f"appliance/{service}:0123456789ab" for service in SERVICES}
+
+
 def an_env() -> dict[str, str]:
-    folders = Folders(
-        locks=ODD,
-        job=ODD,
-        source=ODD,
-        weights=ODD,
-        secrets=ODD,
-        control=ODD,
-        usage=ODD,
-        ca_bundle=ODD,
-    )
-    refs = {service: f"appliance/{service}:0123456789ab" for service in SERVICES}
-    return dict(stack_env(an_advice(metrics=True), a_host(), folders, refs))
+    return dict(stack_env(an_advice(metrics=True), a_host(), folders(), REFS))
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The stack as Compose itself reads it, from the env file as we write it."""
-    env_file = tmp_path_factory.mktemp("env") / "stack.env"
-    env_file.write_text(as_env_file(an_env()), encoding="utf-8")
+def a_gpu_env(
+    profile: str = "demo-gpu", gpus: str = "", *, cdi: bool = False, **changes: Any
+) -> dict[str, str]:
+    """Of a host with cards: an H200 and its twin."""
+    facts = hosts.h200()
+    assert facts.gpus
+    cards = tuple(facts.gpus[0].model_copy(update={"index": index}) for index in range(2))
+    docker = facts.docker.model_copy(update={"nvidia_runtime": not cdi, "cdi": cdi})
+    facts = facts.model_copy(update={"gpus": cards, "docker": docker, "uid": 1000, "gid": 1000})
+    layer = Layer(values={"gpus": gpus}, origins={"gpus": "a test"})
+    found = advise(fitting.a_profile(profile, **changes), (layer,), facts, fitting.tinyseek(), 0)
+    return dict(stack_env(found, facts, folders(), REFS, "- rules\n"))
+
+
+def read_by_compose(folder: Path, env: dict[str, str]) -> dict[str, Any]:
+    """As a plain `docker compose --env-file ... up` in the project's folder reads it."""
+    env_file = folder / "stack.env"
+    env_file.write_text(as_env_file(env), encoding="utf-8")
     command = ["docker", "compose", "--env-file", str(env_file), "config", "--format", "json"]
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("STACK_", "COMPOSE_"))}
     done = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=True)
@@ -48,10 +64,26 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return read
 
 
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The stack as Compose itself reads it, from the env file as we write it."""
+    return read_by_compose(tmp_path_factory.mktemp("env"), an_env())
+
+
 def test_every_variable_of_the_stack_is_written_and_every_written_one_is_used() -> None:
-    used = set(re.findall(r"\$\{([A-Z0-9_]+)[}:]", COMPOSE))
-    written = set(an_env()) - {"COMPOSE_PROJECT_NAME", "COMPOSE_PROFILES"}  # Compose's own
-    assert used == written
+    assert variables_of("compose.yaml") == of_the_stack(an_env())
+    env = a_gpu_env()
+    used = set().union(*map(variables_of, env["COMPOSE_FILE"].split(":")))
+    assert used == of_the_stack(env)
+
+
+def variables_of(path: str) -> set[str]:
+    return set(re.findall(r"\$\{([A-Z0-9_]+)[}:]", (ROOT / path).read_text(encoding="utf-8")))
+
+
+def of_the_stack(env: dict[str, str]) -> set[str]:
+    """Without Compose's own."""
+    return {name for name in env if not name.startswith("COMPOSE_")}
 
 
 def test_compose_reads_odd_folder_names_as_they_are(config: dict[str, Any]) -> None:
@@ -185,11 +217,105 @@ def test_prometheus_is_there_for_who_asked_for_it_and_nobody_else(config: dict[s
     assert {name for name, found in config["services"].items() if found.get("profiles")} == {
         "prometheus"
     }
-    folders = Folders(
-        **dict.fromkeys(("locks", "job", "source", "weights", "secrets", "control", "usage"), ODD),
-        ca_bundle=None,
-    )
-    assert "COMPOSE_PROFILES" not in stack_env(an_advice(), a_host(), folders, {})
+    assert "COMPOSE_PROFILES" not in stack_env(an_advice(), a_host(), folders(None), {})
+
+
+# --- a host with GPUs
+
+
+@pytest.fixture(scope="module")
+def gpu_config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return read_by_compose(tmp_path_factory.mktemp("gpu"), a_gpu_env(gpus="1"))
+
+
+def test_without_a_gpu_nothing_but_compose_yaml_is_read() -> None:
+    assert "COMPOSE_FILE" not in an_env()
+
+
+def test_the_orchestrator_reads_the_same_files_as_a_plain_docker_compose(tmp_path: Path) -> None:
+    env_file = tmp_path / "stack.env"
+    env_file.write_text(as_env_file(a_gpu_env()), encoding="utf-8")
+    names = ("compose.yaml", "configs/compose/kt-legacy.yaml", "configs/compose/nvidia.yaml")
+    assert compose_files(ROOT, env_file) == [ROOT / name for name in names]
+    env_file.write_text(as_env_file(an_env()), encoding="utf-8")
+    assert compose_files(ROOT, env_file) == [ROOT / "compose.yaml"]
+
+
+def test_on_a_gpu_the_engine_is_as_hardened_as_without(
+    config: dict[str, Any], gpu_config: dict[str, Any]
+) -> None:
+    plain, found = config["services"]["inference"], gpu_config["services"]["inference"]
+    same = ("user", "read_only", "cap_drop", "cap_add", "security_opt", "init", "networks")
+    assert [found[name] for name in same] == [plain[name] for name in same]
+    assert "privileged" not in found
+    assert "ports" not in found
+    for name in ("gateway", "webui"):
+        assert gpu_config["services"][name] == config["services"][name]
+
+
+def test_the_engine_gets_its_command_its_rules_and_a_cache_that_may_run_programs(
+    gpu_config: dict[str, Any],
+) -> None:
+    found = gpu_config["services"]["inference"]
+    arguments = parse(found["command"])
+    assert arguments.gguf_path == Path("Q4_K_M")
+    (rules,) = [mount for mount in found["volumes"] if mount["target"] == "/placement"]
+    assert rules["read_only"] is True
+    assert arguments.optimize_config_path.parent == Path("/placement")
+    assert found["tmpfs"] == ["/tmp", "/cache:exec,mode=1777,size=1g"]
+    assert found["healthcheck"]["test"] == ["CMD", "python3", "-m", "kt_legacy_engine.health"]
+    assert found["healthcheck"]["interval"] == "5s"
+    assert "ulimits" not in found
+    assert int(found["shm_size"]) == 16 << 30
+
+
+def test_other_rules_make_another_container() -> None:
+    digests = {
+        dict(stack_env(an_advice_for_gpu(), hosts.h200(), folders(), REFS, rules))[
+            "STACK_RULES_DIGEST"
+        ]
+        for rules in ("a", "b")
+    }
+    assert len(digests) == 2
+
+
+def an_advice_for_gpu() -> Advice:
+    return advise(fitting.a_profile("demo-gpu"), (), hosts.h200(), fitting.tinyseek(), 0)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "driver", "given", "used"),
+    [
+        ("", "nvidia", "0", "0"),
+        ("1", "nvidia", "1", "0"),
+        ("0,1", "nvidia", "0,1", "0,1"),
+        ("1", "cdi", "nvidia.com/gpu=1", "0"),
+        ("0,1", "cdi", "nvidia.com/gpu=all", "0,1"),
+    ],
+)
+def test_cards_are_given_as_this_docker_gives_them(
+    tmp_path: Path, gpus: str, driver: str, given: str, used: str
+) -> None:
+    profile = "deepseek-r1-q4km-2gpu" if "," in gpus else "demo-gpu"
+    read = read_by_compose(tmp_path, a_gpu_env(profile, gpus, cdi=driver == "cdi"))
+    found = read["services"]["inference"]
+    (device,) = found["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {
+        "driver": driver,
+        "device_ids": [given],
+        "capabilities": ["gpu", "compute", "utility"],
+    }
+    assert found["environment"]["CUDA_VISIBLE_DEVICES"] == used
+    assert found["environment"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    others = {name: service for name, service in read["services"].items() if name != "inference"}
+    assert not any("deploy" in service for service in others.values())
+
+
+def test_a_folder_of_weights_with_odd_letters_arrives_as_it_is(tmp_path: Path) -> None:
+    env = a_gpu_env(model_file="my q4 (v2); $HOME/a-00001-of-00002.gguf")
+    command = read_by_compose(tmp_path, env)["services"]["inference"]["command"]
+    words = [word.replace("$$", "$") for word in command]
+    assert parse(words).gguf_path == Path("my q4 (v2); $HOME")
 
 
 @pytest.mark.parametrize(
@@ -208,6 +334,19 @@ def test_every_variable_given_to_a_service_is_one_that_it_reads(
     text = source.read_text(encoding="utf-8").lower()
     for variable in config["services"][service]["environment"]:
         assert re.search(rf"\b{variable.lower()}\b", text), f"{module} does not read {variable}"
+
+
+def test_kt_legacy_gets_every_variable_that_it_can_not_do_without(
+    gpu_config: dict[str, Any],
+) -> None:
+    given = set(gpu_config["services"]["inference"]["environment"])
+    needed = {n.upper() for n, field in Settings.model_fields.items() if field.is_required()}
+    assert needed <= given
+    assert {"MEMORY_POLICY", "MEMORY_NODES", "SYSTEM_MESSAGE"} <= given
+    # These are llama.cpp's. The rest stands in the command.
+    llamacpp = {"MODEL_FILE", "CONTEXT_TOKENS", "SLOTS", "MAX_TOKENS", "THREADS"}
+    cuda = {"CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"}
+    assert given - llamacpp - cuda <= {name.upper() for name in Settings.model_fields}
 
 
 @pytest.mark.parametrize("name", [*RECIPES, "base"])

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+import hosts
+from fitting import a_profile, deepseek_r1, settings_of
 from kt_legacy_engine.arguments import Arguments, parse
 from orchestrator.core.kt_legacy.command import Command, arguments
+from orchestrator.core.placement import place
 
 
 @pytest.mark.parametrize("numa_copies", [True, False])
@@ -32,3 +35,18 @@ def test_the_program_reads_what_is_rendered(numa_copies: bool) -> None:
         cpu_variant="avx2",
         numa_copies=numa_copies,
     )
+
+
+@pytest.mark.parametrize("name", ["deepseek-r1-q4km", "deepseek-v3.1-q4km", "demo-gpu"])
+@pytest.mark.parametrize("policy", ["", "replicate", "interleave"])
+def test_the_program_reads_what_is_planned_for_a_profile(name: str, policy: str) -> None:
+    profile = a_profile(name)
+    settings = settings_of(profile, memory_policy=policy)
+    placement = place(profile, settings, hosts.rtx4090_480gb_two_sockets(), deepseek_r1())
+    found = parse(placement.arguments)
+    assert found.model_path is None
+    assert found.gguf_path == Path(profile.model_file).parent
+    assert found.optimize_config_path == Path("/placement/single-gpu.yaml")
+    assert found.cpu_infer == placement.threads + 1
+    assert found.cache_lens == settings.context_tokens
+    assert found.numa_copies == (policy == "replicate")

@@ -124,7 +124,6 @@ def prepared(start: Start, work: Path, port: int) -> tuple[list[str], dict[str, 
         (work / name).write_text(text, encoding="utf-8")
     (work / "cache").mkdir(exist_ok=True)
     command = Command(
-        model_dir=start.weights.model_dir,
         gguf_dir=start.weights.gguf_dir,
         rules_file=str(work / "rules.yaml"),
         threads=start.threads,

@@ -51,7 +51,7 @@ def planned(
     profile: str, held: Inventory, facts: HostFacts, *, context_tokens: int, chunk_tokens: int
 ) -> tuple[Placement, Budget]:
     """By the profile's settings, but without Marlin: as this engine was built."""
-    options = {"rules": f"{PLACEMENT}.yaml", "chunk_tokens": chunk_tokens}
+    options = {"rules": PLACEMENT, "chunk_tokens": chunk_tokens}
     chosen = a_profile(profile, kt_legacy=options)
     settings = settings_of(chosen, context_tokens=context_tokens)
     placement = place(chosen, settings, facts, held)

@@ -24,7 +24,8 @@ main() {
     unpack gateway "$work/gateway-site"
     export GATEWAY_PYTHONPATH="$here/images/gateway/src:$work/gateway-site:$work/site"
     export PYTHONPATH="$work/kt:$work/site:$here:$here/tests:$here/images/wire/src"
-    PYTHONPATH+=":$here/images/inference/kt-legacy/src:$here/images/inference/kt-legacy/stand-ins"
+    PYTHONPATH+=":$here/images/inference/placing/src:$here/images/inference/kt-legacy/src"
+    PYTHONPATH+=":$here/images/inference/kt-legacy/stand-ins"
     build_engine
 
     step "$check"

@@ -49,11 +49,12 @@ def test_a_profile_that_is_refused_is_planned_all_the_same(run: Run) -> None:
 
 
 def test_force_skips_the_check_that_it_names_and_no_other(run: Run) -> None:
-    host, force = hosts.rtx4090_480gb_two_sockets(), ("--force", "engine-image")
+    host, force = hosts.rtx4090_256gb(), ("--force", "memory")
     assert run("plan", host, *FLAGSHIP)[0] == UnfitProfile.exit_code
     assert run("plan", host, *FLAGSHIP, *force)[0] == 0
-    code, _, err = run("plan", hosts.rtx4090_256gb(), *FLAGSHIP, *force)
-    assert (code, "engine-image: needs" in err) == (UnfitProfile.exit_code, False)
+    code, _, err = run("plan", hosts.no_gpu_small(), *FLAGSHIP, *force)
+    assert (code, "memory: needs" in err) == (UnfitProfile.exit_code, False)
+    assert "gpu-count: needs" in err
     code, _, err = run("plan", host, *FLAGSHIP, "--force", "memroy")
     assert (code, "did you mean 'memory'?" in err) == (BadConfiguration.exit_code, True)
 
@@ -85,12 +86,11 @@ def test_the_facts_are_saved_without_a_word_among_the_json(run: Run, tmp_path: P
 
 
 def test_the_plan_is_80_columns_wide_and_cuts_no_word_of_the_engines_command(run: Run) -> None:
-    flags = ("--force", "engine-image", *FLAGSHIP)
-    for given in (flags, ()):
+    for given in (FLAGSHIP, ()):
         _, out, _ = run("plan", hosts.rtx4090_480gb_two_sockets(), *given)
         assert max(map(len, out.splitlines())) <= 80
         if given:
-            assert "--model_name local-model" in " ".join(out.split())
+            assert "--cache_lens 8192" in " ".join(out.split())
 
 
 @pytest.fixture

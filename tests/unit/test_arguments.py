@@ -36,17 +36,21 @@ def test_llamacpp_on_a_small_host_is_told_by_variables() -> None:
 
 def test_kt_legacy_on_two_sockets_is_told_one_thread_more_than_it_is_to_make() -> None:
     assert " ".join(placed(R1, TWO_SOCKETS, deepseek_r1()).arguments) == (
-        "python3 -m kt_legacy_engine --host 0.0.0.0 --port 8000 --model_name local-model "
-        "--model_path /model/config --gguf_path /model/DeepSeek-R1-Q4_K_M "
+        "--gguf_path DeepSeek-R1-Q4_K_M --optimize_config_path /placement/single-gpu.yaml "
         "--cpu_infer 64 --cache_lens 8192 --max_new_tokens 4096 --chunk_size 256 "
-        "--max_batch_size 1"
+        "--cpu_variant auto"
     )
 
 
 def test_kt_legacy_is_told_the_rules_of_a_profile() -> None:
-    profile = a_profile("deepseek-r1-q4km", kt_legacy={"rules": "two-cards.yaml"})
+    profile = a_profile("deepseek-r1-q4km", kt_legacy={"rules": "two-cards"})
     text = " ".join(placed(profile, TWO_SOCKETS).arguments)
-    assert "--optimize_config_path /opt/app/placements/two-cards.yaml" in text
+    assert "--optimize_config_path /placement/two-cards.yaml" in text
+
+
+def test_kt_legacy_copies_experts_where_memory_is_replicated() -> None:
+    placement = place(R1, settings_of(R1, memory_policy="replicate"), TWO_SOCKETS, deepseek_r1())
+    assert placement.arguments[-1] == "--numa_copies"
 
 
 def test_kt_sglang_on_two_nodes_is_told_pools_experts_and_lengths() -> None:
@@ -101,12 +105,11 @@ def changed(arguments: tuple[str, ...], flag: str, *values: str) -> tuple[str, .
 @pytest.mark.parametrize(
     ("flag", "values", "said"),
     [
-        ("--model_name", (), "--model_name is not set"),
-        ("--gguf_path", ("unsloth/DeepSeek-R1-GGUF",), "--gguf_path must be a folder of this"),
-        ("--model_path", ("deepseek-ai/DeepSeek-R1",), "--model_path must be a folder of this"),
-        ("--gguf_path", ("/model/a-00001-of-00009.gguf",), "must be the folder of the shards"),
-        ("--cache_lens", ("4096",), "--cache_lens 4096 must exceed 1 x --max_new_tokens 4096"),
-        ("--max_batch_size", ("4",), "--cache_lens 8192 must exceed 4 x --max_new_tokens 4096"),
+        ("--gguf_path", (), "--gguf_path must be given"),
+        ("--gguf_path", ("it's",), "it's can't be passed on"),
+        ("--gguf_path", ("a-00001-of-00009.gguf",), "must be the folder of the shards"),
+        ("--optimize_config_path", (), "--optimize_config_path must be given"),
+        ("--cache_lens", ("4096",), "--cache_lens 4096 must exceed --max_new_tokens 4096"),
         ("--max_new_tokens", (), "--cache_lens and --max_new_tokens must both be given"),
         ("--chunk_size", ("0",), "--chunk_size must be 1 or more"),
         ("--cpu_infer", ("1",), "--cpu_infer 1 ends the engine"),
@@ -119,6 +122,12 @@ def test_a_mistake_for_kt_legacy_is_named(flag: str, values: tuple[str, ...], sa
     arguments = changed(placement.arguments, flag, *values)
     (problem,) = problems(Engine.KT_LEGACY, arguments, placement, TWO_SOCKETS)
     assert said in problem
+
+
+def test_more_slots_than_kt_legacy_has_are_named() -> None:
+    placement = place(R1, settings_of(R1, slots=2), TWO_SOCKETS, deepseek_r1())
+    (problem,) = problems(Engine.KT_LEGACY, placement.arguments, placement, TWO_SOCKETS)
+    assert problem == "2 slots, and it works on one request at a time: set slots = 1"
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_r1_on_one_card_is_the_sum_of_its_parts_and_near_what_upstream_says() ->
 
 
 def test_without_marlin_all_weights_on_the_card_take_16_bits() -> None:
-    options = {"rules": "single-gpu-no-marlin.yaml", "chunk_tokens": 64}
+    options = {"rules": "single-gpu-no-marlin", "chunk_tokens": 64}
     plain = a_profile("demo-gpu", kt_legacy=options)
     (card,) = a_budget(plain, hosts.h200(), tinyseek()).vram
     matrices = [w for w in tinyseek().weights if w.layer is not None and len(w.shape) > 1]

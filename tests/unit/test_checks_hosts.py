@@ -45,7 +45,7 @@ FLAGSHIP = [
     (hosts.h200, (0,), set(), set()),
     (hosts.aarch64_grace, (0,), ARM_BLOCKS, {"memory-only-nodes"}),
     # A slice has 5,952 MiB = 6.2 GB, under 14 and 20; 247 GiB = 265.2 GB on each node.
-    (hosts.mig_a30, (0, 1), {"vram"}, {"mig", "long-output", "memory-policy"}),
+    (hosts.mig_a30, (0, 1), {"gpu-count", "vram"}, {"mig", "long-output", "memory-policy"}),
     # 7.0 is under 8.0; CUDA 11.4 under 13.0; a node has 371 GiB = 398.4 GB, over 395.
     (hosts.old_driver_v100, (0,), {"compute-capability", "driver"}, {"gpu-generation"}),
 ]

@@ -7,6 +7,7 @@ import pytest
 from fakes import ABSENT, DONE, HEALTHY, PARIS, READY, REPLIED, STARTING
 from orchestrator.core.gates import (
     Answers,
+    EngineSays,
     Fault,
     Gate,
     Generates,
@@ -152,3 +153,45 @@ def test_a_key_that_was_changed_is_not_waited_for(http_status: int, trouble: str
     seen = replace(REPLIED, replies=(), http_status=http_status, trouble=trouble)
     result = judge(GENERATES, seen, ABSENT)
     assert (result.verdict, result.fault) == (Verdict.SHUT, Fault.KEY)
+
+
+# --- an engine that says how far it is
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        (
+            EngineSays(
+                status="loading", loaded_bytes=101 * 10**9, total_bytes=404 * 10**9, eta_s=900
+            ),
+            "loading 101.0 of 404.0 GB (25 %), 15 min left",
+        ),
+        (EngineSays(status="loading", read_bytes=3 * 10**9), "loading, 3.0 GB read from disk"),
+        (EngineSays(status="warming up"), "warming up"),
+    ],
+)
+def test_a_load_is_waited_for_whatever_docker_calls_it(says: EngineSays, reason: str) -> None:
+    for health in ("starting", "unhealthy"):
+        seen = replace(STARTING, health=health, engine=says)
+        result = judge(Healthy("inference"), seen, ABSENT)
+        assert (result.verdict, result.reason) == (Verdict.WAIT, reason)
+
+
+def test_an_engine_that_says_it_failed_is_not_waited_for() -> None:
+    seen = replace(STARTING, engine=EngineSays(status="failed", reason="out of memory"))
+    result = judge(Healthy("inference"), seen, ABSENT)
+    assert (result.verdict, result.fault) == (Verdict.SHUT, Fault.CRASH)
+    assert result.reason == "failed: out of memory"
+
+
+def test_what_docker_calls_healthy_is() -> None:
+    seen = replace(HEALTHY, engine=EngineSays(status="ok"))
+    assert judge(Healthy("inference"), seen, ABSENT).verdict is Verdict.OPEN
+
+
+@pytest.mark.parametrize("code", [3, 78])
+def test_an_engine_without_a_card_or_kernels_is_not_started_again(code: int) -> None:
+    seen = Sighting(status="exited", exit_code=code, last_line="there is no GPU")
+    result = judge(Healthy("inference"), seen, ABSENT)
+    assert (result.verdict, result.fault) == (Verdict.SHUT, Fault.CONFIGURATION)

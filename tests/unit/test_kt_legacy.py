@@ -236,7 +236,6 @@ def test_a_footprint_is_the_sum_of_its_layers() -> None:
 
 def test_the_command_line_is_as_recorded() -> None:
     command = Command(
-        model_dir="hf",
         gguf_dir="Q4_K_M",
         rules_file="/placement/rules.yaml",
         threads=15,
@@ -245,6 +244,6 @@ def test_the_command_line_is_as_recorded() -> None:
         chunk_tokens=256,
     )
     assert " ".join(arguments(command)) == (
-        "--model_path hf --gguf_path Q4_K_M --optimize_config_path /placement/rules.yaml "
+        "--gguf_path Q4_K_M --optimize_config_path /placement/rules.yaml "
         "--cpu_infer 16 --cache_lens 2048 --max_new_tokens 2048 --chunk_size 256 --cpu_variant auto"
     )

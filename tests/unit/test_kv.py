@@ -1,6 +1,7 @@
 """Bytes a token takes in the KV cache."""
 
 from dataclasses import replace
+from typing import Any
 
 from fitting import deepseek_r1, tinyseek
 from orchestrator.core.inventory import Inventory, ModelShape
@@ -9,7 +10,7 @@ from orchestrator.core.profile import Engine
 
 
 def of_shape(**numbers: int) -> Inventory:
-    plain = {"hidden": 0, "vocabulary": 0, "trained_context_tokens": 0}
+    plain: dict[str, Any] = {"hidden": 0, "vocabulary": 0, "trained_context_tokens": 0}
     shape = ModelShape(architecture="llama", **(plain | numbers))
     return Inventory(shape=shape, weights=(), file_bytes={}, origin="headers")
 

@@ -1,15 +1,19 @@
 """What the lookout makes of what Docker shows, where no Docker is needed."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import httpx
 import pytest
 import requests
 from docker.errors import APIError
 
-from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.adapters.lookout import EngineLookout, _gist
 from orchestrator.core.errors import DockerUnavailable
+from orchestrator.core.gates import EngineSays, Generates, Healthy
 from wire.numa import PageReport
 from wire.order import PROGRESS_NAME, FileProgress, Phase, Progress
 
@@ -137,3 +141,117 @@ def test_the_engine_holds_what_the_kernel_does_not_count_as_available(
     lookout = EngineLookout.__new__(EngineLookout)
     monkeypatch.setattr(lookout, "_find", lambda _service: container)
     assert lookout.memory_held("inference") == held
+
+
+# --- how far an engine is, its cards, and patience with its replies
+
+LOADING = {
+    "status": "loading",
+    "about": ["CPU kernels: avx2"],
+    "loaded_bytes": 5,
+    "total_bytes": 10,
+    "read_bytes": None,
+    "elapsed_s": 3.0,
+    "eta_s": 3.0,
+}
+
+
+def a_container(outputs: list[str], status: str = "running") -> SimpleNamespace:
+    health = {"Status": "starting", "Log": [{"Output": output} for output in outputs]}
+    state = {"Status": status, "Health": health, "ExitCode": 0, "OOMKilled": False}
+    return SimpleNamespace(
+        id="i1", status=status, attrs={"State": state, "RestartCount": 0}, top=dict
+    )
+
+
+@pytest.mark.parametrize(
+    ("outputs", "says"),
+    [
+        (
+            ["old", json.dumps(LOADING) + "\n"],
+            EngineSays(status="loading", loaded_bytes=5, total_bytes=10, eta_s=3.0),
+        ),
+        ([json.dumps({"status": "ok", "about": []})], EngineSays(status="ok")),
+        # llama.cpp's healthcheck, one that could not ask, and what is nobody's.
+        (["/health: 503"], None),
+        ([""], None),
+        (["[]"], None),
+        (['{"status": {}}'], None),
+        (["{}"], None),
+        ([], None),
+    ],
+)
+def test_an_engines_own_account_is_what_its_last_healthcheck_printed(
+    monkeypatch: pytest.MonkeyPatch, outputs: list[str], says: EngineSays | None
+) -> None:
+    lookout = EngineLookout.__new__(EngineLookout)
+    monkeypatch.setattr(lookout, "_find", lambda _service: a_container(outputs))
+    assert lookout.look(Healthy("inference")).engine == says
+
+
+@pytest.mark.parametrize(
+    ("listed", "pids"),
+    [
+        (
+            {"Titles": ["UID", "PID", "CMD"], "Processes": [["1", "71", "a"], ["1", "72", "b"]]},
+            {71, 72},
+        ),
+        ({"Titles": None, "Processes": None}, set()),
+    ],
+)
+def test_the_engines_processes_are_known_by_the_hosts_numbers(
+    monkeypatch: pytest.MonkeyPatch, listed: dict[str, Any], pids: set[int]
+) -> None:
+    container = a_container([])
+    container.top = lambda: listed
+    lookout = EngineLookout.__new__(EngineLookout)
+    monkeypatch.setattr(lookout, "_find", lambda _service: container)
+    assert lookout.pids_of("inference") == pids
+    monkeypatch.setattr(lookout, "_find", lambda _service: None)
+    assert lookout.pids_of("inference") == set()
+
+
+def test_the_first_reply_has_a_patience_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        waits.append(request.extensions["timeout"]["read"])
+        event = json.dumps({"choices": [{"delta": {"content": "391"}}]})
+        return httpx.Response(200, text=f"data: {event}\n\ndata: [DONE]\n\n")
+
+    lookout = EngineLookout.__new__(EngineLookout)
+    lookout._http = httpx.Client(transport=httpx.MockTransport(answer), timeout=5)
+    lookout._api_key = ""
+    monkeypatch.setattr(lookout, "_find", lambda _service: a_container([]))
+    gate = Generates(
+        service="inference",
+        url="http://gateway/v1/chat/completions",
+        model="m",
+        prompt="?",
+        expected="391",
+        max_tokens=8,
+        times=2,
+        first_within_s=1200,
+        next_within_s=300,
+    )
+    seen = lookout.look(gate)
+    assert [reply.text for reply in seen.replies] == ["391", "391"]
+    assert waits == [1200, 300]
+
+
+def test_of_several_errors_the_last_with_a_reason_is_what_happened() -> None:
+    # As on an H200 whose cards were hidden: /health of two processes.
+    said = """error: an earlier start
+why: of another reason
+CPU kernels: bf16
+error: the engine does not start: there is no GPU that it can use
+why: No CUDA GPUs are available
+next: python3 -m orchestrator doctor (it says what the driver lacks)
+error: the process with the model ended while it loaded it
+error: the engine ended by itself with exit code 3
+"""
+    assert _gist(said) == (
+        "the engine does not start: there is no GPU that it can use: No CUDA GPUs are available"
+    )
+    assert _gist("a\nerror: b\nerror: c") == "c"
+    assert _gist("a\nb") == "b"

@@ -63,7 +63,7 @@ def test_where_nothing_answers_the_test_model_of_the_project_remains() -> None:
 def test_up_takes_the_best_that_this_version_has_an_engine_for() -> None:
     found = startable(ranking(hosts.rtx4090_480gb_two_sockets()))
     assert found is not None
-    assert found.name == "deepseek-r1-ud-q2kxl"
+    assert found.name == "deepseek-r1-q4km"
 
 
 def test_no_profile_is_for_an_arm_machine() -> None:

@@ -72,6 +72,7 @@ def test_no_variable_of_the_stack_can_be_shadowed_by_a_common_shell_variable() -
         secrets=Path("/k"),
         control=Path("/c"),
         usage=Path("/u"),
+        placement=Path("/p"),
         ca_bundle=None,
     )
     env = stack_env(an_advice(), a_host(), folders, {"gateway": "image:1"})

@@ -30,6 +30,7 @@ FOLDERS = Folders(
     weights=ANY,
     secrets=ANY,
     control=ANY,
+    placement=ANY,
     usage=ANY,
     ca_bundle=None,
 )

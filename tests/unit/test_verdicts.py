@@ -121,7 +121,7 @@ VERDICTS: Mapping[str, Mapping[str, set[str]]] = {
     },
     "mig_a30": {
         "vram": GPU,
-        "gpu-count": TWO_CARDS,
+        "gpu-count": GPU,
         "too slow": {"deepseek-r1-distill-70b"},
         "compute-capability": AMX | V4 | CODER,
         "cpu-instructions": AMX | CODER,

@@ -7,7 +7,7 @@ from orchestrator.adapters.host.machine import HERE, text
 from orchestrator.core.facts import Gpu
 from orchestrator.core.probes.captures import merged_gpus
 from orchestrator.core.probes.nvidia import Smi, parse_table
-from orchestrator.core.probes.nvidia_lists import bus_addresses, parse_query
+from orchestrator.core.probes.nvidia_lists import bus_addresses, held_by, parse_query
 from orchestrator.core.probes.text import first_known, whole
 
 FIELDS = (
@@ -36,6 +36,17 @@ def read_cards(root: Path = HERE) -> Smi:
         driver_version=first_known(queried.driver_version, drawn.driver_version),
         driver_cuda=drawn.driver_cuda,
     )
+
+
+def read_held(pids: frozenset[int]) -> dict[int, int]:
+    """Card -> bytes that these processes hold on it, as far as the driver says."""
+    if not pids or not is_there("nvidia-smi"):
+        return {}
+    fields = "gpu_bus_id,pid,used_gpu_memory"
+    answer = ask("nvidia-smi", f"--query-compute-apps={fields}", "--format=csv", within_s=WITHIN_S)
+    if answer is None or not answer.ok:
+        return {}
+    return held_by(answer.text, bus_addresses(_query()), pids)
 
 
 def _query() -> str:

@@ -80,7 +80,9 @@ DRIVER = Check(
 )
 
 
-def gpu_count(profile: Profile, settings: Settings, facts: HostFacts) -> Finding:
+def gpu_count(  # noqa: PLR0911 - an answer each
+    profile: Profile, settings: Settings, facts: HostFacts
+) -> Finding:
     wanted, needed = profile.needs.gpus, card_count(profile.needs.gpus)
     if wanted == 0:
         if not facts.gpus:
@@ -89,13 +91,15 @@ def gpu_count(profile: Profile, settings: Settings, facts: HostFacts) -> Finding
         return GPU_COUNT.ok(unused, NO_GPU_NEEDED)
     if facts.gpus is None:
         return GPU_COUNT.unknown(needed)
-    present = {gpu.index for gpu in facts.gpus}
-    usable = present & (_indices(settings) or present)
+    whole = {gpu.index for gpu in facts.gpus if not gpu.mig}
+    usable = whole & (_indices(settings) or whole)
     found = card_count(len(usable))
     if len(usable) >= wanted:
         return GPU_COUNT.ok(found, needed)
-    if len(present) >= wanted:
+    if len(whole) >= wanted:
         return GPU_COUNT.block(f"{found} (gpus = {settings.gpus})", needed, _OTHER_CARDS)
+    if len(facts.gpus) >= wanted:
+        return GPU_COUNT.block(f"{found} without MIG", needed, Remedy(next_step=_NO_SLICES))
     return GPU_COUNT.block(found, needed, Remedy(next_step=_NEEDS_A_CARD))
 
 
@@ -106,8 +110,11 @@ _OTHER_CARDS = Remedy(
         "或在 appliance.toml 或 ORCH_GPUS 中指定足够多的、实际存在的显卡（nvidia-smi -L）",
     ),
 )
-
-
+_NO_SLICES = Said(
+    "a slice of a card is not used: turn MIG off (check `mig` has the command), or choose whole cards: "
+    "ORCH_GPUS=N",
+    "不使用显卡切片：请关闭 MIG（命令见检查项 mig），或选择整卡：ORCH_GPUS=N",
+)
 _NEEDS_A_CARD = Said(
     "put an NVIDIA card in, or choose a profile for the CPU: python3 -m orchestrator recommend",
     "请加装 NVIDIA 显卡，或选择只用 CPU 的配置：python3 -m orchestrator recommend",

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from orchestrator.core.inventory import ModelShape
+
 
 class Kind(str, Enum):
     """What a module is. Values are the classes that rules can match."""
@@ -33,6 +35,15 @@ class Tree:
     @property
     def expert_layers(self) -> range:
         return range(self.dense_layers, self.layers)
+
+
+def tree_of(shape: ModelShape) -> Tree:
+    return Tree(
+        layers=shape.layers,
+        dense_layers=shape.leading_dense,
+        yarn=shape.yarn,
+        query_lora=shape.q_lora_rank > 0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,3 +141,21 @@ def bus_addresses(query: str) -> dict[int, str]:
         if index is not None and address:
             found[index] = address[1].lower()
     return found
+
+
+def held_by(apps: str, addresses: dict[int, str], pids: frozenset[int]) -> dict[int, int]:
+    """Card -> bytes of these processes: `nvidia-smi --query-compute-apps=gpu_bus_id,pid,used_gpu_memory`.
+
+    Some drivers (Windows') don't say how much each holds: then it counts as nothing.
+    """
+    cards = {address: index for index, address in addresses.items()}
+    held: dict[int, int] = {}
+    for line in whole_lines(apps):
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 3 or whole(cells[1]) not in pids:  # noqa: PLR2004 - as asked for
+            continue
+        address, amount = BUS_ADDRESS.fullmatch(cells[0]), _amount(cells[2])
+        card = cards.get(address[1].lower()) if address else None
+        if card is not None and amount is not None:
+            held[card] = held.get(card, 0) + amount
+    return held

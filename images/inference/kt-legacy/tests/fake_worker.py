@@ -33,6 +33,7 @@ def main(behaviour: str, fd: int) -> int:
     if target := os.environ.get("FAKE_WORKER_TOLD"):
         told = {"shards": spec.shards, "cpu_infer": spec.cpu_infer, "path": sys.path}
         told |= {"environment": dict(os.environ)}
+        told |= {"memory": [spec.memory_policy, spec.memory_nodes]}
         Path(target).write_text(json.dumps(told), encoding="utf-8")
     model = Reciter(capacity=spec.cache_lens)
     if behaviour == "breaks":

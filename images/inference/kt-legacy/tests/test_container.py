@@ -120,7 +120,12 @@ def container(tmp_path: Path) -> Container:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     images = HERE.parents[2]
-    sources = [images / "wire/src", images / "inference/kt-legacy/src", HERE]
+    sources = [
+        images / "wire/src",
+        images / "inference/placing/src",
+        images / "inference/kt-legacy/src",
+        HERE,
+    ]
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join(map(str, sources)),
@@ -268,6 +273,15 @@ def test_arguments_that_can_not_be_used_are_refused(
     assert words in said
 
 
+def test_without_a_model_folder_the_weights_header_must_tell(container: Container) -> None:
+    whole = container.arguments()
+    container.arguments = lambda **_: whole[2:]  # type: ignore[method-assign]
+    code, words = container.run()
+    assert code == 2
+    assert "the model can't be told from the header of" in words
+    assert "it ends after 3 bytes" in words
+
+
 def test_a_cache_that_can_not_be_written_is_refused(container: Container) -> None:
     container.environment["CACHE_DIR"] = str(container.folder / "nothing")
     code, words = container.run()
@@ -285,13 +299,70 @@ def test_settings_that_are_missing_are_named(container: Container) -> None:
 def test_the_healthcheck_is_healths_own_answer(
     container: Container, serving: "subprocess.Popen[str]"
 ) -> None:
-    def check() -> int:
+    def check() -> tuple[int, str]:
         command = [sys.executable, "-m", "kt_legacy_engine.health"]
-        return subprocess.run(
-            command, env=container.environment, stderr=subprocess.DEVNULL, check=False
-        ).returncode
+        done = subprocess.run(
+            command, env=container.environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout
 
-    assert check() == 0
+    code, said = check()
+    assert code == 0
+    assert json.loads(said)["status"] == "ok"
     serving.terminate()
     serving.wait(PATIENCE_S)
-    assert check() == 1
+    assert check() == (1, "")
+
+
+def test_the_healthcheck_tells_how_far_a_load_is(container: Container) -> None:
+    container.behaviour = "loads"
+    process = container.start()
+    eventually(lambda: container.health()[1].get("loaded_bytes") == 500)
+    command = [sys.executable, "-m", "kt_legacy_engine.health"]
+    done = subprocess.run(
+        command, env=container.environment, capture_output=True, text=True, check=False
+    )
+    process.terminate()
+    process.communicate(timeout=PATIENCE_S)
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert (told["status"], told["loaded_bytes"], told["total_bytes"]) == ("loading", 500, 1000)
+
+
+@pytest.mark.parametrize(
+    ("variables", "more", "why"),
+    [
+        ({"MEMORY_POLICY": "one node"}, (), "MEMORY_POLICY one node with MEMORY_NODES empty"),
+        ({"MEMORY_POLICY": "interleave"}, (), "MEMORY_POLICY interleave with MEMORY_NODES empty"),
+        (
+            {"MEMORY_POLICY": "replicate", "MEMORY_NODES": "0,1"},
+            (),
+            "MEMORY_POLICY replicate without --numa_copies",
+        ),
+        ({}, ("--numa_copies",), "MEMORY_POLICY local with --numa_copies"),
+        ({"MEMORY_POLICY": "odd"}, (), "MEMORY_POLICY: Input should be"),
+    ],
+)
+def test_a_memory_policy_that_can_not_be_used_is_refused(
+    container: Container, variables: dict[str, str], more: tuple[str, ...], why: str
+) -> None:
+    container.environment |= variables
+    code, words = container.run(*more)
+    assert code == 2
+    assert why in words
+
+
+def test_the_process_with_the_model_knows_where_the_weights_are_to_lie(
+    container: Container,
+) -> None:
+    told_file = container.folder / "told.json"
+    container.environment |= {
+        "FAKE_WORKER_TOLD": str(told_file),
+        "MEMORY_POLICY": "one node",
+        "MEMORY_NODES": "0",
+    }
+    process = container.start()
+    eventually(lambda: container.health()[0] == 200)
+    process.terminate()
+    process.communicate(timeout=PATIENCE_S)
+    assert json.loads(told_file.read_text())["memory"] == ["one node", [0]]

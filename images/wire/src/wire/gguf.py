@@ -37,6 +37,8 @@ _SCALARS = {
 }
 _STRING, _ARRAY = 8, 9
 _TOKENS = "tokenizer.ggml.tokens"
+_TOKEN_TYPES = "tokenizer.ggml.token_type"  # noqa: S105 - no secret
+_MERGES = "tokenizer.ggml.merges"
 _SKIP_BYTES = 1 << 20
 _LONGEST_NAME = 100
 
@@ -70,7 +72,8 @@ class Tensor:
 class Header:
     """`values`: all that are no arrays. `lists`: arrays of up to 1000 numbers, as one for each layer.
 
-    `tokens`: the vocabulary, which only a first shard has.
+    `tokens`: the vocabulary, which only a first shard has. `token_types` and `merges`: what else its
+    tokenizer is made of; only where they were asked for.
     """
 
     version: int
@@ -80,6 +83,8 @@ class Header:
     tensors: tuple[Tensor, ...]
     data_offset: int
     alignment: int
+    token_types: tuple[int, ...] = ()
+    merges: tuple[str, ...] = ()
 
     @property
     def architecture(self) -> str | None:
@@ -99,7 +104,7 @@ class Header:
         return self.count(f"{self.architecture}.{name}")
 
 
-def read_header(reader: Reader) -> Header:
+def read_header(reader: Reader, *, whole_tokenizer: bool = False) -> Header:
     """NotGguf if it is none, is cut short, or announces more than any real file has."""
     bytes_ = _Bytes(reader)
     if (magic := bytes_.take(4)) != b"GGUF":
@@ -108,7 +113,8 @@ def read_header(reader: Reader) -> Header:
     if version not in {2, 3}:
         raise NotGguf(f"version {version} is not 2 or 3 (or the file is for big-endian machines)")
     tensors = bytes_.count("tensors", _MAX_TENSORS)
-    said = _read_values(bytes_, bytes_.count("values", _MAX_VALUES))
+    said = _Said({}, {}, whole_tokenizer=whole_tokenizer)
+    _read_values(bytes_, bytes_.count("values", _MAX_VALUES), said)
     alignment = said.values.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
         raise NotGguf(f"general.alignment is {alignment!r}, no power of two")
@@ -122,6 +128,8 @@ def read_header(reader: Reader) -> Header:
         tensors=tuple(replace(tensor, offset=data_offset + tensor.offset) for tensor in found),
         data_offset=data_offset,
         alignment=alignment,
+        token_types=said.token_types,
+        merges=said.merges,
     )
 
 
@@ -173,10 +181,12 @@ class _Said:
     values: dict[str, str | int | float]
     lists: dict[str, tuple[int | float, ...]]
     tokens: tuple[str, ...] | None = None
+    token_types: tuple[int, ...] = ()
+    merges: tuple[str, ...] = ()
+    whole_tokenizer: bool = False
 
 
-def _read_values(bytes_: _Bytes, count: int) -> _Said:
-    said = _Said({}, {})
+def _read_values(bytes_: _Bytes, count: int, said: _Said) -> None:
     seen: set[str] = set()
     for _ in range(count):
         key = bytes_.string()
@@ -190,7 +200,6 @@ def _read_values(bytes_: _Bytes, count: int) -> _Said:
             said.values[key] = bytes_.string()
         else:
             (said.values[key],) = bytes_.numbers(_scalar(kind, key), 1)
-    return said
 
 
 def _read_array(bytes_: _Bytes, key: str, said: _Said) -> None:
@@ -204,8 +213,16 @@ def _read_array(bytes_: _Bytes, key: str, said: _Said) -> None:
         if key == _TOKENS:
             said.tokens = tuple(bytes_.string() for _ in range(count))
             return
+        if key == _MERGES and said.whole_tokenizer:
+            said.merges = tuple(bytes_.string() for _ in range(count))
+            return
         for _ in range(count):
             bytes_.skip(bytes_.count("bytes of text", _MAX_STRING_BYTES))
+        return
+    if key == _TOKEN_TYPES and said.whole_tokenizer:
+        if count > _MAX_TEXTS:
+            raise NotGguf(f"{key} has {count} entries, more than {_MAX_TEXTS}")
+        said.token_types = tuple(int(number) for number in bytes_.numbers(layout, count))
         return
     if count <= _MAX_LAYERS:
         said.lists[key] = bytes_.numbers(layout, count)

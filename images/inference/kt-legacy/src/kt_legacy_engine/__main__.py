@@ -10,8 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kt_legacy_engine import kernels
+from kt_legacy_engine import kernels, memory
 from kt_legacy_engine.arguments import Arguments, parse
+from kt_legacy_engine.model_folder import made_from
 from kt_legacy_engine.pipe import Spec
 from kt_legacy_engine.refusals import Refused
 from kt_legacy_engine.serving import Service, serve
@@ -39,8 +40,9 @@ def main(
         lock = read_lock(settings)
         key = read_key(settings)
         check_cache(settings.cache_dir)
+        memory.check(settings, numa_copies=arguments.numa_copies)
         folder = proven_folder(settings, lock)
-        spec = _spec(arguments, folder, shards(lock, folder, arguments.gguf_path))
+        spec = _spec(arguments, settings, folder, shards(lock, folder, arguments.gguf_path))
         chosen, why = kernels.choose(
             arguments.cpu_variant,
             kernels.cpu_flags(Path("/proc/cpuinfo").read_text(encoding="ascii")),
@@ -57,6 +59,7 @@ def main(
     except Refused as refusal:
         sys.stderr.write(refusal.lines())
         return refusal.exit_code
+    memory.place(settings, say)
     return asyncio.run(
         serve(service, spec, worker, _environment(environment, settings, chosen), say)
     )
@@ -67,7 +70,7 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _spec(arguments: Arguments, folder: Path, found: tuple[Path, ...]) -> Spec:
+def _spec(arguments: Arguments, settings: Settings, folder: Path, found: tuple[Path, ...]) -> Spec:
     rules = arguments.optimize_config_path
     if not rules.is_file():
         raise Refused(
@@ -75,12 +78,18 @@ def _spec(arguments: Arguments, folder: Path, found: tuple[Path, ...]) -> Spec:
             why=("--optimize_config_path names it",),
             next_step="set it to a file of configs/placements, as the container sees it",
         )
+    if arguments.model_path is None:
+        model_path = made_from(found[0], settings.cache_dir / "model")
+    else:
+        model_path = folder / arguments.model_path
     return Spec(
-        model_path=str(folder / arguments.model_path),
+        model_path=str(model_path),
         shards=tuple(str(path) for path in found),
         rules=str(rules),
         cpu_infer=arguments.cpu_infer,
         cache_lens=arguments.cache_lens,
+        memory_policy=settings.memory_policy,
+        memory_nodes=settings.memory_nodes,
     )
 
 

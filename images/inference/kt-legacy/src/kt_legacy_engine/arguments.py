@@ -1,7 +1,8 @@
 r"""The command line: what the engine itself is told. Names are upstream's where they mean the same.
 
-    python3 -m kt_legacy_engine --model_path DIR --gguf_path DIR --optimize_config_path FILE \
-        --cpu_infer N --cache_lens N --max_new_tokens N [--chunk_size N] [--cpu_variant V] [--numa_copies]
+    python3 -m kt_legacy_engine --gguf_path DIR --optimize_config_path FILE --cpu_infer N \
+        --cache_lens N --max_new_tokens N [--model_path DIR] [--chunk_size N] [--cpu_variant V] \
+        [--numa_copies]
 
 Standard library only: the orchestrator's tests check every flag that it renders against this.
 """
@@ -24,11 +25,12 @@ _LEAST_CACHE = 256
 class Arguments:
     """Folders may be relative to that of the proven weights.
 
+    `model_path`: of config.json and the tokenizer; None: both are made from the weights' header.
     `cpu_infer`: one more than the threads that compute experts. `cpu_variant`: one of VARIANTS, or
     AUTO for the best that this processor can run. `numa_copies`: experts copied to every node.
     """
 
-    model_path: Path
+    model_path: Path | None
     gguf_path: Path
     optimize_config_path: Path
     cpu_infer: int
@@ -79,7 +81,9 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="kt_legacy_engine", allow_abbrev=False)
     parser.add_argument(
-        "--model_path", type=Path, required=True, help="folder of config.json and the tokenizer"
+        "--model_path",
+        type=Path,
+        help="folder of config.json and the tokenizer; without it they are made from the weights",
     )
     parser.add_argument(
         "--gguf_path", type=Path, required=True, help="folder of the weights, one model's only"

@@ -9,17 +9,23 @@ from typing import Any
 import numpy as np
 
 from kt_legacy_engine.model import EngineGone, Logits, Model
+from placing.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What the process with the model is to load. Paths are absolute."""
+    """What the process with the model is to load. Paths are absolute.
+
+    `memory_nodes`: where the weights are to lie, by `memory_policy`.
+    """
 
     model_path: str
     shards: tuple[str, ...]
     rules: str
     cpu_infer: int
     cache_lens: int
+    memory_policy: Policy = "local"
+    memory_nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +86,8 @@ class Server:
 
     def ordered(self) -> Spec:
         said = json.loads(self._connection.recv_bytes())
-        return Spec(**said | {"shards": tuple(said["shards"])})
+        several = {name: tuple(said[name]) for name in ("shards", "memory_nodes")}
+        return Spec(**said | several)
 
     def tell(self, loaded_bytes: int, total_bytes: int) -> None:
         self._send({"loaded": loaded_bytes, "total": total_bytes})

@@ -5,10 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from kt_legacy_engine import DEFAULT_PORT
 from kt_legacy_engine.refusals import NOT_PROVEN, Refused
+from placing.policy import Policy
 from wire import Lock, discrepancies, read_receipt, stat_files
 
 
@@ -19,9 +27,18 @@ def _printable(text: str) -> str:
     return text
 
 
+def _numbers(text: object) -> object:
+    return text.split(",") if isinstance(text, str) else text
+
+
+Nodes = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_numbers)]
+
+
 class Settings(BaseModel):
     """Field names are the names of the environment variables, in lower case.
 
+    `memory_policy`: where the weights are to lie on a host of several NUMA nodes, and
+    `memory_nodes`: on which of them, as in 0,1.
     `system_message`: what the model is told first when a request has no system message. Or empty.
     `kernels_dir`: one folder of CPU kernels for each variant. `cache_dir`: what the engine compiles
     at run time; programs in it are run.
@@ -33,6 +50,8 @@ class Settings(BaseModel):
     weights_dir: Path
     model_name: str = Field(min_length=1)
     api_key_file: Path
+    memory_policy: Policy = "local"
+    memory_nodes: Nodes = ()
     listen_port: int = Field(default=DEFAULT_PORT, gt=0, le=65535)
     system_message: Annotated[str, AfterValidator(_printable)] = ""
     kernels_dir: Path = Path("/opt/kt/cpu")

@@ -6,6 +6,7 @@ Exit codes as in `refusals`.
 import sys
 from multiprocessing.connection import Connection
 
+from kt_legacy_engine.memory import warm_weights
 from kt_legacy_engine.pipe import Ready, Server
 from kt_legacy_engine.refusals import Refused
 
@@ -17,6 +18,7 @@ def main(fd: int) -> int:
         from kt_legacy_engine.gpu import refuse_unfit_gpus  # noqa: PLC0415
 
         refuse_unfit_gpus(spec.rules)
+        warm_weights(spec, _say)
         # Only now: importing the engine already needs a driver.
         from kt_legacy_engine.engine import load  # noqa: PLC0415
 
@@ -28,6 +30,11 @@ def main(fd: int) -> int:
         model, Ready(capacity=model.capacity, vocabulary=model.vocabulary, about=tuple(about))
     )
     return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""`make images-gpu`: builds the engine's image of a profile as `up` would, and starts nothing.
+
+    python3 -m orchestrator.building PROFILE
+
+A machine without the card can build what is to run on one that has it.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from typing_extensions import assert_never
+
+from orchestrator.adapters import profile_files
+from orchestrator.adapters.host import ca_bundle
+from orchestrator.adapters.images import DockerImages
+from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.core.errors import ActionFailed, OrchestratorError
+from orchestrator.core.gates import ImagePresent
+from orchestrator.core.plan import (
+    AssembleRootfs,
+    BuildImage,
+    PullImage,
+    RunJob,
+    StartService,
+    Step,
+)
+from orchestrator.place import settings_without_profile
+from orchestrator.prepare import engine_image_steps
+from orchestrator.world import Images
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def build_images(root: Path, name: str) -> None:
+    _, settings, place = settings_without_profile(root, {})
+    profile = profile_files.read_profile(place.configs, name)
+    lookout = EngineLookout(settings.project)
+    images = DockerImages(place.images, place.state / "logs", settings.debian_mirror, ca_bundle())
+    for step in engine_image_steps(profile, settings, place, lookout):
+        if isinstance(step.gate, ImagePresent) and lookout.has_image(step.gate.ref):
+            _say(f"{step.name}: {step.gate.ref} is here already")
+            continue
+        _say(f"{step.name}: {step.cause}")
+        began = time.monotonic()
+        for line in _made(step, images):
+            _say(f"  {line}")
+        _say(f"{step.name}: made in {time.monotonic() - began:.0f} s")
+
+
+def _made(step: Step, images: Images) -> Iterator[str]:
+    match step.action:
+        case AssembleRootfs(ref):
+            return images.assemble_rootfs(ref)
+        case PullImage(ref):
+            return images.pull(ref)
+        case BuildImage(build):
+            return images.build(build)
+        case RunJob() | StartService():
+            return iter(())
+        case _:
+            assert_never(step.action)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(name: str) -> int:
+    try:
+        build_images(ROOT, name)
+    except OrchestratorError as error:
+        _say(f"error: {error.what}\n  why: {error.why}\n  next: {error.next_step}")
+        return error.exit_code
+    except ActionFailed as failure:
+        _say(f"error: {failure.reason}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
