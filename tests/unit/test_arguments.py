@@ -37,7 +37,7 @@ def test_llamacpp_on_a_small_host_is_told_by_variables() -> None:
 def test_kt_legacy_on_two_sockets_is_told_one_thread_more_than_it_is_to_make() -> None:
     assert " ".join(placed(R1, TWO_SOCKETS, deepseek_r1()).arguments) == (
         "--gguf_path DeepSeek-R1-Q4_K_M --optimize_config_path /placement/single-gpu.yaml "
-        "--cpu_infer 64 --cache_lens 8192 --max_new_tokens 4096 --chunk_size 256 "
+        "--cpu_infer 63 --cache_lens 8192 --max_new_tokens 4096 --chunk_size 256 "
         "--cpu_variant auto"
     )
 
@@ -57,7 +57,7 @@ def test_kt_sglang_on_two_nodes_is_told_pools_experts_and_lengths() -> None:
     assert " ".join(placed(AMX, TWO_NODES_AMX).arguments) == (
         "python3 -m sglang.launch_server --host 0.0.0.0 --port 8000 "
         "--model /model --served-model-name local-model "
-        "--kt-method AMXINT4 --kt-weight-path /model --kt-cpuinfer 111 "
+        "--kt-method AMXINT4 --kt-weight-path /model --kt-cpuinfer 110 "
         "--kt-threadpool-count 2 --kt-numa-nodes 0 1 --kt-num-gpu-experts 1 "
         "--kt-max-deferred-experts-per-token 0 --kt-expert-placement-strategy uniform "
         "--attention-backend triton --trust-remote-code --disable-shared-experts-fusion "

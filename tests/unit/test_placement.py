@@ -83,22 +83,23 @@ def test_sglangs_pools_take_every_node_since_each_holds_its_part_of_the_experts(
 @pytest.mark.parametrize(
     ("facts", "threads"),
     [
-        (hosts.rtx4090_480gb_two_sockets(), 63),  # 64 cores with two threads each
-        (hosts.four_nodes_128gb_each(), 63),
-        (hosts.amx_sapphire_rapids(), 55),  # 56 cores on the node that holds it all
+        (hosts.rtx4090_480gb_two_sockets(), 62),  # 64 cores with two threads each
+        (hosts.four_nodes_128gb_each(), 62),
+        (hosts.amx_sapphire_rapids(), 54),  # 56 cores on the node that holds it all
         (hosts.no_gpu_small(), 2),  # too few to leave one out
         (HostFacts(), 1),
-        (HostFacts(cpu=Cpu(physical_cores=8, threads=16)), 7),
+        (HostFacts(cpu=Cpu(physical_cores=8, threads=16)), 6),
+        (HostFacts(cpu=Cpu(physical_cores=6, threads=12)), 5),  # too few to leave two out
     ],
 )
-def test_threads_are_physical_cores_less_one(facts: HostFacts, threads: int) -> None:
+def test_threads_beside_a_gpu_are_physical_cores_less_two(facts: HostFacts, threads: int) -> None:
     assert placed(R1, facts, deepseek_r1()).threads == threads
 
 
 def test_a_limit_on_cpus_counts_where_there_are_more_cores() -> None:
     # 72 cores on two nodes; the container is granted 16.
     found = placed(R1, hosts.container_64gb_limit_on_512gb(), deepseek_r1())
-    assert found.threads == 15
+    assert found.threads == 14
     assert "a limit grants 16" in found.reasons["threads"]
 
 
@@ -260,7 +261,7 @@ def test_the_core_that_is_left_is_for_what_is_there() -> None:
     without = placed(DEMO, facts).reasons["threads"]
     assert without.endswith("one left for the other services")
     with_card = placed(R1, facts, deepseek_r1()).reasons["threads"]
-    assert "one left for the GPU's thread and the other services" in with_card
+    assert "two left for the GPU's thread and the other services" in with_card
 
 
 def test_weights_go_to_the_node_of_the_cpus_that_the_operator_chose() -> None:
