@@ -6,7 +6,9 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import NOT_JSON, Refused
+from gateway.errors import NOT_JSON, TOO_DEEP, Refused
+
+_SURELY_WRITTEN_DEPTH = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,10 @@ class EngineRequest:
     answer: bytes | None = None
 
 
+def prompt_field(parsed: Mapping[str, Any]) -> str:
+    return "prompt" if "prompt" in parsed else "messages"
+
+
 def read_object(body: bytes) -> Mapping[str, Any]:
     """The one parse of a request body."""
     try:
@@ -43,4 +49,15 @@ def read_object(body: bytes) -> Mapping[str, Any]:
         raise Refused(NOT_JSON) from error
     if not isinstance(parsed, dict):
         raise Refused(NOT_JSON)
+    if body.count(b"[") + body.count(b"{") > _SURELY_WRITTEN_DEPTH:
+        _refuse_deep(parsed)
     return parsed
+
+
+def _refuse_deep(parsed: Mapping[str, Any]) -> None:
+    """Orjson reads deeper than it writes, and what is asked of the engine may have to be written."""
+    try:
+        # A translation into the engine's API may lay some levels around it.
+        orjson.dumps([[[[[[[[parsed]]]]]]]])
+    except TypeError as error:
+        raise Refused(TOO_DEEP) from error

@@ -1,12 +1,9 @@
 """Errors the gateway itself answers with, and how they are said: by default as OpenAI does."""
 
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Protocol
 
 import orjson
-
-from gateway.engine_words import words_of
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -141,6 +138,14 @@ NOT_JSON = ApiError(
 )
 
 
+TOO_DEEP = ApiError(
+    status=400,
+    code="invalid_json",
+    message="The request body is nested too deeply.",
+    kind=CALLER,
+)
+
+
 def too_many(code: str, message: str, retry_after_s: float) -> ApiError:
     """A 429 that clients try again: they do not wait longer than two minutes."""
     seconds = max(1, min(120, round(retry_after_s)))
@@ -183,17 +188,6 @@ def wrong_method(method: str, path: str, allowed: str) -> ApiError:
         message=f"{path} does not answer {method}; it answers {allowed}.",
         kind=CALLER,
         headers=(("allow", allowed),),
-    )
-
-
-def engine_refused(status: int, body: bytes) -> ApiError:
-    """The engine's own refusal, for a stream whose 200 is out already."""
-    said = words_of(body) or "it gave no reason"
-    return ApiError(
-        status=status,
-        code="engine_refused",
-        message=f"The engine refused this request with {status}: {said}",
-        kind=CALLER if status < HTTPStatus.INTERNAL_SERVER_ERROR else SERVER,
     )
 
 
