@@ -258,6 +258,13 @@ def test_llamacpps_own_word_for_the_length_is_clamped_too(asked: int, granted: i
     assert json.loads(free.body or b"")["n_predict"] == asked
 
 
+def test_several_answers_cost_as_much_as_several_requests() -> None:
+    assert shape(chat(max_tokens=7, n=3), policy()).max_tokens_cap == 21
+    assert shape(chat(prompt="x", max_tokens=7, best_of=4), policy()).max_tokens_cap == 28
+    refused = refusal_of(chat(n=129), policy())
+    assert refused.message == "'n' must be a whole number of at least 1 and at most 128, not 129."
+
+
 @pytest.mark.parametrize("where", ["messages", "tools", "other"])
 def test_what_is_too_deep_to_be_written_again_is_400(where: str) -> None:
     deep = b"[" * 300 + b"]" * 300

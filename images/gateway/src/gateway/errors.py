@@ -222,6 +222,16 @@ def total_late(seconds: float) -> ApiError:
     return _engine_late("total_timeout", f"The answer took longer than {seconds:g} s.")
 
 
+def client_late(seconds: float) -> ApiError:
+    """For whoever reads on after all."""
+    return ApiError(
+        status=400,
+        code="client_timeout",
+        message=f"The client took nothing of its answer for {seconds:g} s.",
+        kind=CALLER,
+    )
+
+
 def body_late(seconds: float) -> ApiError:
     """Not a 408: clients would send the same again at once."""
     return ApiError(

@@ -56,6 +56,8 @@ class Timeouts(_Part):
     first_token_per_prompt_token_s: float = Field(default=0.0, ge=0)
     idle_s: float | None = Field(default=None, gt=0)
     total_s: float | None = Field(default=None, gt=0)
+    client_s: float | None = Field(default=120.0, gt=0)
+    """How long a client may take nothing of its answer: the engine's permit waits with it."""
 
 
 class Queue(_Part):

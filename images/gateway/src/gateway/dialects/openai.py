@@ -35,11 +35,13 @@ CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 MODELS_PATH = "/v1/models"
 
+# As in OpenAI's own API.
+_MOST_ANSWERS = 128
 _GENERATION = {
     "model": TEXT,
     "stream": FLAG,
     "stream_options": OBJECT,
-    "n": whole_number(1),
+    "n": whole_number(1, _MOST_ANSWERS),
     "temperature": NUMBER,
     "top_p": NUMBER,
     "stop": TEXT_OR_TEXTS,
@@ -70,7 +72,7 @@ COMPLETIONS_FIELDS = Fields(
         "prompt": either(TEXT_OR_TEXTS, either(_TOKENS, list_of(_TOKENS, "such lists"))),
         "max_tokens": whole_number(0),
         "logprobs": whole_number(0),
-        "best_of": whole_number(1),
+        "best_of": whole_number(1, _MOST_ANSWERS),
         "echo": FLAG,
     },
     required=("prompt",),
