@@ -265,6 +265,11 @@ def test_several_answers_cost_as_much_as_several_requests() -> None:
     assert refused.message == "'n' must be a whole number of at least 1 and at most 128, not 129."
 
 
+def test_what_is_small_on_the_way_and_huge_in_memory_is_400() -> None:
+    bomb = b'{"messages":[],"x":[' + b"{}," * 10**6 + b"{}]}"
+    assert refusal_of(bomb, policy()).code == "invalid_json"
+
+
 @pytest.mark.parametrize("where", ["messages", "tools", "other"])
 def test_what_is_too_deep_to_be_written_again_is_400(where: str) -> None:
     deep = b"[" * 300 + b"]" * 300
@@ -274,4 +279,7 @@ def test_what_is_too_deep_to_be_written_again_is_400(where: str) -> None:
     ) % deep
     fields = b",".join(b'"%s":%s' % (name.encode(), value) for name, value in given.items())
     error = refusal_of(b'{"max_tokens":99,%s}' % fields, policy(model={"max_tokens": 50}))
-    assert (error.status, error.message) == (400, "The request body is nested too deeply.")
+    assert (error.status, error.message) == (
+        400,
+        "The request body is nested too deeply, or of too many objects.",
+    )

@@ -141,7 +141,7 @@ NOT_JSON = ApiError(
 TOO_DEEP = ApiError(
     status=400,
     code="invalid_json",
-    message="The request body is nested too deeply.",
+    message="The request body is nested too deeply, or of too many objects.",
     kind=CALLER,
 )
 
