@@ -17,6 +17,10 @@ main() {
     if [[ $input == */open-webui.in ]]; then options=(--no-deps); fi
     compile --python-version 3.11 "${options[@]}" "$input" -o "${input%.in}.lock"
   done < <(git ls-files 'images/*.in')
+  while IFS= read -r input; do
+    compile --universal --python-version 3.10 "$input" -o "${input%.in}.lock"
+  done < <(git ls-files 'tests/clients/*.in')
+  npm install --prefix tests/clients --silent --no-audit --no-fund --package-lock-only --omit-lockfile-registry-resolved
 }
 
 main "$@"

@@ -50,6 +50,8 @@ def gateway_policy(
             # Nobody fills the line alone.
             "max_queued_per_key": max(1, max_queued // 2) if max_queued else 0,
             "max_wait_s": wishes.max_wait_s,
+            # Or whoever waits as batch would give up before its turn.
+            "batch_promoted_after_s": wishes.max_wait_s / 2,
             "hot_prefix_overtakes_tokens": wishes.hot_prefix_overtakes_tokens,
             "hold_on_engine_loss": True,
         },

@@ -360,7 +360,11 @@ def test_images_start_from_the_base_they_are_given(name: str) -> None:
 
 @pytest.mark.parametrize(
     "lock",
-    [*sorted(ROOT.glob("*.lock")), *sorted(ROOT.glob("images/**/*.lock"))],
+    [
+        *sorted(ROOT.glob("*.lock")),
+        *sorted(ROOT.glob("images/**/*.lock")),
+        *sorted(ROOT.glob("tests/clients/*.lock")),
+    ],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_every_package_is_pinned_with_hashes_and_without_an_address(lock: Path) -> None:
@@ -374,3 +378,11 @@ def test_every_package_is_pinned_with_hashes_and_without_an_address(lock: Path) 
     for package in packages:
         assert re.match(r"[A-Za-z0-9._-]+(\[[^]]+\])?==\S+", package), package
         assert "--hash=sha256:" in package, package
+
+
+def test_every_package_of_node_is_pinned_with_its_hash_and_without_an_address() -> None:
+    lock = json.loads((ROOT / "tests/clients/package-lock.json").read_text(encoding="utf-8"))
+    packages = [package for name, package in lock["packages"].items() if name]
+    assert packages
+    assert all(package["integrity"].startswith("sha512-") for package in packages)
+    assert not any("resolved" in package for package in packages)

@@ -96,6 +96,15 @@ def test_a_draining_line_serves_who_waits_and_takes_nobody() -> None:
     assert core.dispatch(0) == [1]
 
 
+def test_a_draining_line_does_not_send_who_waits_to_an_engine_that_is_away() -> None:
+    core = _core(1, limits=ONE)
+    core.set_state(Drain(held=True))
+    assert core.enqueue(_ticket(2), 0) == "draining"
+    assert core.dispatch(0) == []
+    core.set_state(Drain())
+    assert core.dispatch(0) == [1]
+
+
 def test_who_is_put_back_has_its_old_place() -> None:
     core = FairCore(ONE)
     core.enqueue(_ticket(1), 0)
@@ -106,6 +115,11 @@ def test_who_is_put_back_has_its_old_place() -> None:
     place = core.place(2, 2)
     assert place is not None
     assert place.position == 0
+
+
+def test_by_default_a_batch_request_is_promoted_before_its_wait_is_over() -> None:
+    limits = Queue()
+    assert limits.batch_promoted_after_s < limits.max_wait_s
 
 
 def _run(what: Coroutine[object, object, T]) -> T:
@@ -204,3 +218,15 @@ def test_two_holds_end_one_by_one_and_a_drain_ends_neither() -> None:
         return [*seen, line.snapshot().state]
 
     assert _run(scene()) == [Hold("switching"), Hold("restarting"), Open(), Drain()]
+
+
+def test_a_drain_says_whether_the_engine_is_away_too() -> None:
+    async def scene() -> list[object]:
+        line = _line()
+        line.hold("engine", Hold("restarting"))
+        line.drain()
+        seen: list[object] = [line.snapshot().state]
+        line.release("engine")
+        return [*seen, line.snapshot().state]
+
+    assert _run(scene()) == [Drain(held=True), Drain()]

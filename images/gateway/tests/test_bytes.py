@@ -168,7 +168,7 @@ def test_a_stream_says_that_it_must_not_be_buffered(gateway: Gateway) -> None:
 
 
 def test_the_engines_own_refusal_passes_with_its_status_and_retry_after(gateway: Gateway) -> None:
-    refusal = b'{"error":{"message":"busy"}}'
+    refusal = b'{"error": {"message":"busy","type":"rate_limit_error","param":null,"code":"full"}}'
     headers = {"retry-after": "7", "set-cookie": "a=b", "server": "engine"}
     body = chat_body(stream=False, tick_s=0.0, status=429, raw_b64=_b64([refusal]), headers=headers)
     request_id = new_id()

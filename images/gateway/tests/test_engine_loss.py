@@ -1,5 +1,6 @@
 """kill -9 of the engine: who listened is told, and who waits keeps the place it has."""
 
+import asyncio
 import base64
 import http.client
 import socket
@@ -10,7 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from gateway.admission.fair import FairCore
+from gateway.admission.line import Line
+from gateway.admission.tickets import Hold
+from gateway.engine_watch import EngineWatch
+from gateway.policy import Queue
+from gateway.upstream import Engine
 from images.gateway.tests.support import (
     CHAT,
     ENGINE_KEY,
@@ -162,6 +170,51 @@ def test_who_waits_for_a_lost_engine_longer_than_the_longest_wait_is_told_why(
     assert (answer.status, error["code"]) == (503, "model_on_hold")
     assert error["message"].startswith("The model is restarting.")
     assert 1 <= int(answer.headers["retry-after"]) <= 120
+
+
+def test_the_line_is_held_the_moment_the_engine_is_lost() -> None:
+    """Not when the first look at it has failed: the next in line would be sent to it meanwhile."""
+
+    async def scene() -> object:
+        line = Line(FairCore(Queue()), asyncio.get_running_loop().time)
+        engine = Engine("http://127.0.0.1:1", SecretStr("key"))
+        await engine.open()
+        watch = EngineWatch(engine, line)
+        watch.lost()
+        at_once = line.snapshot().state
+        await watch.close()
+        await engine.close()
+        return at_once
+
+    assert isinstance(asyncio.run(scene()), Hold)
+
+
+def test_a_stop_while_the_engine_is_away_does_not_ask_it_again_and_again(
+    killable: Killable, tmp_path: Path
+) -> None:
+    killable.kill()
+    with running_gateway({**_holding(tmp_path, killable), "DRAIN_S": "1"}) as gateway:
+        waiting = Asking(gateway, new_id())
+        assert eventually(_queue_of(gateway, 1))
+        assert gateway.stop() == 0
+        answer = waiting.ended()
+        log = "".join(gateway.log)
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "shutting_down")
+    assert log.count("waits again") == 1
+
+
+def test_a_stop_waits_for_an_engine_that_comes_back_in_time(
+    killable: Killable, tmp_path: Path
+) -> None:
+    killable.kill()
+    with running_gateway(_holding(tmp_path, killable)) as gateway:
+        waiting = Asking(gateway, new_id())
+        assert eventually(_queue_of(gateway, 1))
+        gateway.process.terminate()
+        assert eventually(lambda: gateway.ask("GET", "/readyz").status == 503)
+        killable.start()
+        assert waiting.ended().status == 200
+        assert gateway.exit_code() == 0
 
 
 def test_who_leaves_while_the_engine_is_away_is_not_asked_for_when_it_is_back(

@@ -104,6 +104,17 @@ def test_keys_that_could_not_be_told_apart_are_not_taken(
     assert governed.ask("GET", "/v1/models", key=KEY).status == 401
 
 
+def test_a_key_that_was_pasted_in_its_digests_place_is_not_in_the_log(
+    folder: Path, governed: Gateway
+) -> None:
+    _write(folder / "keys.json", {"version": 1, "keys": [_key(sha256=KEY)]})
+    assert governed.ask("GET", "/v1/models").status == 200
+    said = _say(folder, do="reload")
+    assert eventually(lambda: any("keys.json" in line for line in governed.log))
+    assert (said["ok"], "sha256" in said["error"]) == (False, True)
+    assert KEY not in said["error"] + "".join(governed.log)
+
+
 def test_two_good_keys_at_once_are_none(governed: Gateway) -> None:
     headers = {"x-api-key": WEBUI_KEY}
     assert governed.ask("GET", "/v1/models", headers=headers, key=None).status == 200

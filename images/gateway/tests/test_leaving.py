@@ -1,5 +1,6 @@
 """A client that leaves takes its request with it, in every phase."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +8,14 @@ from pathlib import Path
 from random import Random
 from threading import Barrier
 
+from pydantic import AnyHttpUrl
+from starlette.types import Message
+
+from gateway.app import create_app
+from gateway.settings import Settings
 from images.gateway.tests.support import (
     CHAT,
+    GATEWAY_KEY,
     LONG_TICK_S,
     Client,
     Gateway,
@@ -128,6 +135,40 @@ def _one_at_a_time(tmp_path: Path, engine: RunningEngine) -> Iterator[Gateway]:
     policy = policy_file(tmp_path, queue={"capacity": 1})
     with running_gateway(environment(tmp_path, engine.url, POLICY_FILE=policy)) as gateway:
         yield gateway
+
+
+def test_the_watch_on_a_client_ends_with_its_request(tmp_path: Path) -> None:
+    """Also where the server never says that the client has gone."""
+
+    async def scene() -> tuple[set[str], int]:
+        settings = Settings(
+            upstream_url=AnyHttpUrl("http://127.0.0.1:1"),
+            upstream_key_file=tmp_path / "key",
+            api_key_file=tmp_path / "key",
+        )
+        app = create_app(settings)
+        body = iter([chat_body()])
+        never = asyncio.Event()
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            if (rest := next(body, None)) is None:
+                await never.wait()
+            return {"type": "http.request", "body": rest, "more_body": False}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        key = (b"authorization", f"Bearer {GATEWAY_KEY}".encode())
+        scope = {"type": "http", "method": "POST", "path": CHAT, "headers": [key]}
+        await app(scope, receive, send)
+        await asyncio.sleep(0)
+        return {message["type"] for message in sent}, len(asyncio.all_tasks())
+
+    (tmp_path / "key").write_text(GATEWAY_KEY)
+    types, tasks = asyncio.run(scene())
+    assert types == {"http.response.start", "http.response.body"}
+    assert tasks == 1
 
 
 DEATHS = 500

@@ -20,6 +20,7 @@ from images.gateway.tests.support import (
     environment,
     eventually,
     new_id,
+    policy_file,
     running_gateway,
 )
 from paced_engine.running import RunningEngine
@@ -174,3 +175,33 @@ def test_a_request_that_does_not_wait_is_not_in_the_queue(narrow: Gateway) -> No
     answer = narrow.ask("GET", "/v1/queue/nothing")
     assert (answer.status, answer.json()["error"]["code"]) == (404, "request_not_queued")
     assert narrow.ask("GET", "/v1/queue", key=None).status == 401
+
+
+def test_large_bodies_that_wait_are_bounded_together_and_small_ones_are_not_turned_away(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    large = chat_body(tick_s=0.0).ljust(2**20)
+    policy = policy_file(tmp_path, queue={"capacity": 1})
+    env = environment(
+        tmp_path,
+        engine.url,
+        POLICY_FILE=policy,
+        MAX_BODY_BYTES=str(2**21),
+        MAX_BODIES_BYTES=str(5 * 2**19),
+    )
+    with running_gateway(env) as gateway:
+        running = gateway.chat(chat_body(tick_s=LONG_TICK_S), new_id())
+        running.read_until(b"tick 0")
+        waiting = [gateway.chat(large, new_id()) for _ in range(2)]
+        assert eventually(lambda: gateway.metric("gateway_requests_queued") == 2)
+
+        refused = gateway.ask("POST", CHAT, large)
+        small = gateway.chat(chat_body(tick_s=0.0), new_id())
+        assert eventually(lambda: gateway.metric("gateway_requests_queued") == 3)
+        running.leave()
+        for client in (*waiting, small):
+            with client:
+                client.read_until(b"[DONE]")
+        assert eventually(lambda: gateway.ask("POST", CHAT, large).status == 200)
+    assert (refused.status, refused.json()["error"]["code"]) == (429, "queue_full")
+    assert refused.headers["retry-after"] == "10"

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.dialects.openai import CHAT
+from gateway.dialects.openai import CHAT, COMPLETIONS, Generation
 from gateway.engine_request import EngineRequest
 from images.gateway.tests.shaping_support import chat, policy, refusal_of, shape
 
@@ -191,5 +191,95 @@ def test_an_engines_refusal_takes_openais_shape(said: bytes, message: str) -> No
 
 
 def test_a_refusal_in_openais_shape_passes_as_it_is() -> None:
-    said = b'{ "error" : {"message":"x","code":400} }'
+    said = b'{ "error" : {"message":"x","type":"y","code":null,"param":null} }'
     assert CHAT.whole(shape(chat(), policy()), 400, said, policy()) == said
+
+
+def test_a_number_is_no_code_of_openais() -> None:
+    said = b'{"error":{"code":400,"message":"x","type":"invalid_request_error"}}'
+    told = json.loads(CHAT.whole(shape(chat(), policy()), 400, said, policy()))
+    assert told["error"] == {
+        "message": "x",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "engine_refused",
+    }
+
+
+OVERFLOWS = {
+    "llama.cpp": {
+        "code": 400,
+        "message": "request (9000 tokens) exceeds the available context size (4096 tokens), "
+        "try increasing it",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": 9000,
+        "n_ctx": 4096,
+    },
+    "sglang": {
+        "code": 400,
+        "message": "The input (9000 tokens) is longer than the model's context length "
+        "(4096 tokens).",
+        "type": "BadRequestError",
+    },
+    "sglang with max_tokens": {
+        "code": 400,
+        "message": "Requested token count exceeds the model's maximum context length of 4096 "
+        "tokens. You requested a total of 9000 tokens: 8000 tokens from the input messages and "
+        "1000 tokens for the completion.",
+        "type": "BadRequestError",
+    },
+}
+
+
+@pytest.mark.parametrize("error", OVERFLOWS.values(), ids=OVERFLOWS)
+@pytest.mark.parametrize(
+    ("dialect", "asked", "param"),
+    [(CHAT, {"messages": []}, "messages"), (COMPLETIONS, {"prompt": "x"}, "prompt")],
+)
+def test_an_overflow_that_the_engine_finds_is_said_as_the_gateway_says_it(
+    error: dict[str, object], dialect: Generation, asked: dict[str, object], param: str
+) -> None:
+    said = json.dumps({"error": error}).encode()
+    told = json.loads(dialect.whole(shape(chat(**asked), policy()), 400, said, policy()))
+    assert told["error"] == {
+        "message": "This model's context is 4096 tokens; the prompt has 9000.",
+        "type": "invalid_request_error",
+        "param": param,
+        "code": "context_length_exceeded",
+    }
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(-1, 50), (9999, 50), (7, 7)])
+def test_llamacpps_own_word_for_the_length_is_clamped_too(asked: int, granted: int) -> None:
+    """It puts it above max_tokens."""
+    shaped = shape(chat(max_tokens=5, n_predict=asked), policy(model={"max_tokens": 50}))
+    assert json.loads(shaped.body or b"")["n_predict"] == granted
+    free = shape(chat(n_predict=asked), policy())
+    assert json.loads(free.body or b"")["n_predict"] == asked
+
+
+def test_several_answers_cost_as_much_as_several_requests() -> None:
+    assert shape(chat(max_tokens=7, n=3), policy()).max_tokens_cap == 21
+    assert shape(chat(prompt="x", max_tokens=7, best_of=4), policy()).max_tokens_cap == 28
+    refused = refusal_of(chat(n=129), policy())
+    assert refused.message == "'n' must be a whole number of at least 1 and at most 128, not 129."
+
+
+def test_what_is_small_on_the_way_and_huge_in_memory_is_400() -> None:
+    bomb = b'{"messages":[],"x":[' + b"{}," * 10**6 + b"{}]}"
+    assert refusal_of(bomb, policy()).code == "invalid_json"
+
+
+@pytest.mark.parametrize("where", ["messages", "tools", "other"])
+def test_what_is_too_deep_to_be_written_again_is_400(where: str) -> None:
+    deep = b"[" * 300 + b"]" * 300
+    given = {"messages": b"[]", "tools": b"[]", "other": b"1"}
+    given[where] = {"messages": b'[{"role":"user","content":%s}]', "tools": b'[{"a":%s}]'}.get(
+        where, b"%s"
+    ) % deep
+    fields = b",".join(b'"%s":%s' % (name.encode(), value) for name, value in given.items())
+    error = refusal_of(b'{"max_tokens":99,%s}' % fields, policy(model={"max_tokens": 50}))
+    assert (error.status, error.message) == (
+        400,
+        "The request body is nested too deeply, or of too many objects.",
+    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.errors import engine_refused
+from gateway.engine_refusals import engine_refused
 from gateway.filters import Chain
 from gateway.usage import StreamMeter, Usage
 

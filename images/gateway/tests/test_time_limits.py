@@ -125,6 +125,22 @@ def test_a_client_that_does_not_read_is_not_an_engine_that_is_silent(
             assert slow.read_to_end_of_stream().endswith(b"data: [DONE]\n\n")
 
 
+def test_a_client_that_does_not_read_keeps_the_engine_for_its_limit_only(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    with _limited(tmp_path, engine.url, client_s=LIMIT_S, idle_s=LONG_TICK_S) as gateway:
+        body = chat_body(tick_s=0.0, ticks=200, pad_bytes=2**18)
+        with gateway.chat(body, request_id := new_id()) as slow:
+            # Not the end of the client: only now it begins to read.
+            seen = engine.wait(request_id, until="ended")
+            assert eventually(lambda: gateway.metric("gateway_requests_running") == 0)
+            slow.read_until(b"client_timeout")
+        assert b"[DONE]" not in slow.received
+        quick = gateway.ask("POST", CHAT, chat_body(tick_s=LIMIT_S / 4, ticks=12))
+    assert not seen["ran_to_end"]
+    assert quick.body.endswith(b"data: [DONE]\n\n")
+
+
 def test_an_engine_that_takes_no_connection_is_named_so(tmp_path: Path) -> None:
     # A queue of connections that nobody accepts, and that is full.
     with contextlib.ExitStack() as stack:

@@ -19,6 +19,7 @@ from gateway.admission.line import Line
 from gateway.admission.tickets import Drain
 from gateway.aftermath import Aftermath
 from gateway.auth import Authenticated
+from gateway.body import BodyRoom
 from gateway.control import Control
 from gateway.counting import prepare_counter
 from gateway.dialects.table import DIALECTS, voice_of
@@ -76,6 +77,7 @@ def create_app(settings: Settings) -> ASGIApp:
         metrics=metrics,
         max_body_bytes=settings.max_body_bytes,
         body_timeout_s=settings.body_timeout_s,
+        bodies=BodyRoom(max(settings.max_bodies_bytes, settings.max_body_bytes)),
         watch=EngineWatch(engine, line),
     )
 

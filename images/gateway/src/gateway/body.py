@@ -1,17 +1,61 @@
 """The client's request body, read whole and within bounds."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from starlette.types import Receive, Scope
 
 from gateway.alarm import Within
 from gateway.asgi import header
-from gateway.errors import Refused, body_late, body_too_large
+from gateway.errors import Refused, body_late, body_too_large, too_many
+
+SMALL_BYTES = 2**18
+"""Bodies of this size are no matter: the line bounds their number."""
+_RETRY_S = 10.0
 
 
 class ClientLeftError(Exception):
     """The client closed its connection while its request body was still arriving."""
 
 
-async def read_body(scope: Scope, receive: Receive, *, limit_bytes: int, within_s: float) -> bytes:
+class Shelf:
+    """Room for the body of one request, from its first byte to the end of its answer."""
+
+    def __init__(self, room: "BodyRoom") -> None:
+        self._room = room
+        self.held_bytes = 0
+
+    def grow_to(self, size: int) -> None:
+        if size > SMALL_BYTES:
+            self._room.take(size - self.held_bytes)
+            self.held_bytes = size
+
+
+class BodyRoom:
+    """What all large bodies together may take: who waits in the line is kept in memory."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.held_bytes = 0
+
+    @contextmanager
+    def shelf(self) -> Iterator[Shelf]:
+        shelf = Shelf(self)
+        try:
+            yield shelf
+        finally:
+            self.held_bytes -= shelf.held_bytes
+
+    def take(self, size: int) -> None:
+        if self.held_bytes + size > self._limit_bytes:
+            message = "Too many large requests are waiting."
+            raise Refused(too_many("queue_full", message, _RETRY_S))
+        self.held_bytes += size
+
+
+async def read_body(
+    scope: Scope, receive: Receive, shelf: Shelf, *, limit_bytes: int, within_s: float
+) -> bytes:
     announced = header(scope, b"content-length")
     if announced is not None and int(announced) > limit_bytes:
         raise Refused(body_too_large(limit_bytes))
@@ -25,5 +69,6 @@ async def read_body(scope: Scope, receive: Receive, *, limit_bytes: int, within_
             body += message["body"]
             if len(body) > limit_bytes:
                 raise Refused(body_too_large(limit_bytes))
+            shelf.grow_to(len(body))
             more = message["more_body"]
     return bytes(body)

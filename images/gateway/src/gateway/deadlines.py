@@ -1,7 +1,14 @@
 """How long the engine may take for one answer: to its first byte, between two of them, in all."""
 
 from gateway.alarm import Alarm
-from gateway.errors import ApiError, first_token_late, idle_late, total_late
+from gateway.errors import (
+    ApiError,
+    Refused,
+    client_late,
+    first_token_late,
+    idle_late,
+    total_late,
+)
 from gateway.policy import Timeouts
 from gateway.upstream import EngineError
 
@@ -17,10 +24,10 @@ class EngineLateError(EngineError):
 
 
 class Patience(Alarm):
-    """Raises EngineLateError when a limit is over.
+    """Raises EngineLateError when a limit is over, or Refused for the client's.
 
     The alarm is not set anew for each token: when it rings it looks how long the engine really has
-    been silent. A client that does not read is no silence of the engine.
+    been silent. A client that does not read is no silence of the engine, and has a limit of its own.
     """
 
     def __init__(self, limits: Timeouts, prompt_tokens: int, *, stream: bool) -> None:
@@ -31,6 +38,8 @@ class Patience(Alarm):
             self._first_s += limits.first_token_per_prompt_token_s * prompt_tokens
         self._idle_s = limits.idle_s
         self._total_s = limits.total_s
+        self._client_s = limits.client_s
+        self._sending_since_s: float | None = None
         self._began_s = self._loop.time()
         self._listening_since_s: float | None = self._began_s
         self._heard = False
@@ -39,15 +48,18 @@ class Patience(Alarm):
     def listens(self) -> None:
         """From here on a silence is the engine's."""
         self._listening_since_s = self._loop.time()
+        self._sending_since_s = None
 
     def heard(self) -> None:
         self._listening_since_s = None
+        self._sending_since_s = self._loop.time()
         if not self._heard:
             self._heard = True
             self._set_to_next()
 
     def _set_to_next(self) -> None:
-        ends_s = [end_s for end_s in (self._silence_ends_s(), self._total_ends_s()) if end_s]
+        ends = (self._silence_ends_s(), self._total_ends_s(), self._sending_ends_s())
+        ends_s = [end_s for end_s in ends if end_s]
         self._set(min(ends_s) if ends_s else None)
 
     def _silence_ends_s(self) -> float | None:
@@ -60,11 +72,20 @@ class Patience(Alarm):
     def _total_ends_s(self) -> float | None:
         return None if self._total_s is None else self._began_s + self._total_s
 
-    def _rings(self) -> EngineLateError | None:
+    def _sending_ends_s(self) -> float | None:
+        if self._client_s is None or not self._heard:
+            return None
+        since_s = self._sending_since_s
+        return self._client_s + (self._loop.time() if since_s is None else since_s)
+
+    def _rings(self) -> EngineLateError | Refused | None:
         now_s = self._loop.time()
         silence_ends_s, total_ends_s = self._silence_ends_s(), self._total_ends_s()
         if total_ends_s is not None and total_ends_s <= now_s:
             return EngineLateError(total_late(self._total_s or 0))
+        sending_ends_s = self._sending_ends_s()
+        if sending_ends_s is not None and sending_ends_s <= now_s:
+            return Refused(client_late(self._client_s or 0))
         if silence_ends_s is None or silence_ends_s > now_s:
             self._set_to_next()
             return None

@@ -6,7 +6,11 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import NOT_JSON, Refused
+from gateway.errors import NOT_JSON, TOO_DEEP, Refused
+
+_SURELY_WRITTEN_DEPTH = 200
+_MOST_OBJECTS = 10**6
+"""An empty one is two bytes there and seventy here. Text may hold as many braces, if hardly ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +39,30 @@ class EngineRequest:
     answer: bytes | None = None
 
 
+def prompt_field(parsed: Mapping[str, Any]) -> str:
+    return "prompt" if "prompt" in parsed else "messages"
+
+
 def read_object(body: bytes) -> Mapping[str, Any]:
     """The one parse of a request body."""
+    objects = body.count(b"[") + body.count(b"{")
+    if objects > _MOST_OBJECTS:
+        raise Refused(TOO_DEEP)
     try:
         parsed = orjson.loads(body)
     except ValueError as error:
         raise Refused(NOT_JSON) from error
     if not isinstance(parsed, dict):
         raise Refused(NOT_JSON)
+    if objects > _SURELY_WRITTEN_DEPTH:
+        _refuse_deep(parsed)
     return parsed
+
+
+def _refuse_deep(parsed: Mapping[str, Any]) -> None:
+    """Orjson reads deeper than it writes, and what is asked of the engine may have to be written."""
+    try:
+        # A translation into the engine's API may lay some levels around it.
+        orjson.dumps([[[[[[[[parsed]]]]]]]])
+    except TypeError as error:
+        raise Refused(TOO_DEEP) from error

@@ -1,12 +1,9 @@
 """Errors the gateway itself answers with, and how they are said: by default as OpenAI does."""
 
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Protocol
 
 import orjson
-
-from gateway.engine_words import words_of
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -141,6 +138,14 @@ NOT_JSON = ApiError(
 )
 
 
+TOO_DEEP = ApiError(
+    status=400,
+    code="invalid_json",
+    message="The request body is nested too deeply, or of too many objects.",
+    kind=CALLER,
+)
+
+
 def too_many(code: str, message: str, retry_after_s: float) -> ApiError:
     """A 429 that clients try again: they do not wait longer than two minutes."""
     seconds = max(1, min(120, round(retry_after_s)))
@@ -186,17 +191,6 @@ def wrong_method(method: str, path: str, allowed: str) -> ApiError:
     )
 
 
-def engine_refused(status: int, body: bytes) -> ApiError:
-    """The engine's own refusal, for a stream whose 200 is out already."""
-    said = words_of(body) or "it gave no reason"
-    return ApiError(
-        status=status,
-        code="engine_refused",
-        message=f"The engine refused this request with {status}: {said}",
-        kind=CALLER if status < HTTPStatus.INTERNAL_SERVER_ERROR else SERVER,
-    )
-
-
 ENGINE_BUSY = ApiError(
     status=503,
     code="engine_busy",
@@ -226,6 +220,16 @@ def idle_late(seconds: float) -> ApiError:
 
 def total_late(seconds: float) -> ApiError:
     return _engine_late("total_timeout", f"The answer took longer than {seconds:g} s.")
+
+
+def client_late(seconds: float) -> ApiError:
+    """For whoever reads on after all."""
+    return ApiError(
+        status=400,
+        code="client_timeout",
+        message=f"The client took nothing of its answer for {seconds:g} s.",
+        kind=CALLER,
+    )
 
 
 def body_late(seconds: float) -> ApiError:

@@ -15,7 +15,7 @@ from gateway.accounts import Accounts
 from gateway.admission.line import Permit
 from gateway.aftermath import new_engine_id, with_engine_id
 from gateway.asgi import header
-from gateway.body import ClientLeftError, read_body
+from gateway.body import BodyRoom, ClientLeftError, Shelf, read_body
 from gateway.caller import Caller, caller_of
 from gateway.deadlines import EngineLateError, Patience
 from gateway.dialects.dialect import Dialect
@@ -68,6 +68,7 @@ class Services:
     metrics: Metrics
     max_body_bytes: int
     body_timeout_s: float
+    bodies: BodyRoom
     watch: EngineWatch
     prefilling: set[Relay] = field(default_factory=set)
     """Answers that the engine has not begun: each new one waits for all of them."""
@@ -84,18 +85,20 @@ class Exchange:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = Reply(send, self._dialect)
         try:
-            await self._answer(scope, receive, reply)
+            with self._services.bodies.shelf() as shelf:
+                await self._answer(scope, receive, reply, shelf)
         except Exception:  # noqa: BLE001 - whatever it is, the client is told
             _log.exception("failed", extra={"fields": _named(scope)})
             if not reply.complete:
                 await reply.fail(INTERNAL)
 
-    async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, reply: Reply, shelf: Shelf) -> None:
         policy = self._services.policy.current()
         try:
             body = await read_body(
                 scope,
                 receive,
+                shelf,
                 limit_bytes=self._services.max_body_bytes,
                 within_s=self._services.body_timeout_s,
             )

@@ -23,13 +23,23 @@ def _is(*types: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
-def whole_number(at_least: int | None = None) -> Kind:
-    bound = "" if at_least is None else f" of at least {at_least}"
-    schema = {"type": "integer"} if at_least is None else {"type": "integer", "minimum": at_least}
+def whole_number(at_least: int | None = None, at_most: int | None = None) -> Kind:
+    said = [
+        *([] if at_least is None else [f"at least {at_least}"]),
+        *([] if at_most is None else [f"at most {at_most}"]),
+    ]
     return Kind(
-        f"a whole number{bound}",
-        schema,
-        lambda value: _is_whole(value) and (at_least is None or value >= at_least),
+        "a whole number" + (f" of {' and '.join(said)}" if said else ""),
+        {
+            "type": "integer",
+            **({} if at_least is None else {"minimum": at_least}),
+            **({} if at_most is None else {"maximum": at_most}),
+        },
+        lambda value: (
+            _is_whole(value)
+            and (at_least is None or value >= at_least)
+            and (at_most is None or value <= at_most)
+        ),
     )
 
 

@@ -50,7 +50,8 @@ class KeyRecord(BaseModel):
 
 
 class KeysFile(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # What is wrong in it may be a key: errors are logged.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     version: Literal[1] = 1
     keys: tuple[KeyRecord, ...] = ()

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.counting import Counter, counter_of
-from gateway.engine_request import EngineRequest
+from gateway.engine_request import EngineRequest, prompt_field
 from gateway.errors import Refused
 from gateway.policy import Policy
 from gateway.request_errors import context_length_exceeded
 
-CAPS = ("max_tokens", "max_completion_tokens")
+_LLAMACPPS = "n_predict"
+"""llama.cpp's own word, which it puts above the others; below zero it is no end at all."""
+CAPS = ("max_tokens", "max_completion_tokens", _LLAMACPPS)
 CAP_UNKNOWN = 1024
 """What a request is expected to generate when neither it nor the profile sets an end."""
 
@@ -35,6 +37,9 @@ def length_of(asked: EngineRequest, parsed: Mapping[str, Any], policy: Policy) -
     """`parsed`: the request as the engine will get it, but for what this decides."""
     most = policy.model.max_tokens
     named = {name: int(parsed[name]) for name in CAPS if parsed.get(name) is not None}
+    if named.get(_LLAMACPPS, 0) < 0:
+        del named[_LLAMACPPS]
+        named |= {} if most is None else {_LLAMACPPS: most}
     if most is not None:
         named = {name: min(value, most) for name, value in named.items()}
     wanted = min(named.values()) if named else None
@@ -42,7 +47,7 @@ def length_of(asked: EngineRequest, parsed: Mapping[str, Any], policy: Policy) -
     if prompt_tokens is not None and policy.model.context_tokens is not None:
         room = policy.model.context_tokens - prompt_tokens
         if room < max(wanted or 1, 1):
-            param = "prompt" if "prompt" in parsed else "messages"
+            param = prompt_field(parsed)
             raise Refused(
                 context_length_exceeded(
                     asked.names.get(param, param),

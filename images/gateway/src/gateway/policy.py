@@ -56,6 +56,8 @@ class Timeouts(_Part):
     first_token_per_prompt_token_s: float = Field(default=0.0, ge=0)
     idle_s: float | None = Field(default=None, gt=0)
     total_s: float | None = Field(default=None, gt=0)
+    client_s: float | None = Field(default=120.0, gt=0)
+    """How long a client may take nothing of its answer: the engine's permit waits with it."""
 
 
 class Queue(_Part):
@@ -65,7 +67,8 @@ class Queue(_Part):
     max_queued_per_key: int = Field(default=64, ge=0)
     max_running_per_key: int | None = Field(default=None, ge=1)
     max_wait_s: float = Field(default=600.0, gt=0)
-    batch_promoted_after_s: float = Field(default=600.0, gt=0)
+    batch_promoted_after_s: float = Field(default=300.0, gt=0)
+    """Less than the longest wait, or nobody would live to see it."""
     prompt_weight: float = Field(default=1.0, ge=0)
     completion_weight: float = Field(default=2.0, ge=0)
     hot_prefix_overtakes_tokens: int = Field(default=0, ge=0)

@@ -9,8 +9,9 @@ from prometheus_client import Histogram
 
 from gateway.deadlines import Patience
 from gateway.dialects.dialect import Dialect
-from gateway.engine_request import EngineRequest
-from gateway.errors import ApiError, Headers, Refused, engine_refused
+from gateway.engine_refusals import engine_refused
+from gateway.engine_request import EngineRequest, prompt_field
+from gateway.errors import ApiError, Headers, Refused
 from gateway.filters import Chain
 from gateway.metrics import Metrics
 from gateway.policy import Policy
@@ -72,6 +73,10 @@ class Relay:
             return Usage()
         return self._whole_usage or self._meter.usage
 
+    @property
+    def _prompt_is_in(self) -> str:
+        return prompt_field(self.asked.parsed)
+
     def ask_begins(self) -> None:
         self._asked_s = time.monotonic()
 
@@ -102,7 +107,7 @@ class Relay:
         self._whole_usage = usage_of_answer(body, self.asked.prompt_tokens_estimate)
         if self.reply.started:
             # A wait that showed has sent its 200; no status can follow, an event can.
-            raise Refused(engine_refused(answer.status, body))
+            raise Refused(engine_refused(answer.status, body, self._prompt_is_in))
         said = self.dialect.whole(self.asked, answer.status, body, self.policy)
         await self.reply.send_whole(answer.status, headers, said)
 
@@ -114,7 +119,10 @@ class Relay:
         part: bytes,
         inter_token_s: Histogram,
     ) -> None:
-        if not self.reply.started and (refused := _refused_in_stream(part)) is not None:
+        if (
+            not self.reply.started
+            and (refused := _refused_in_stream(part, self._prompt_is_in)) is not None
+        ):
             raise Refused(refused)
         chain = Chain(self.dialect.filters(self.asked, self.policy))
         while part:
@@ -149,13 +157,13 @@ def _is_busy(answer: Answer, part: bytes) -> bool:
     return answer.is_stream and _code(_first_error(part)) in _BUSY
 
 
-def _refused_in_stream(part: bytes) -> ApiError | None:
+def _refused_in_stream(part: bytes, prompt_is_in: str) -> ApiError | None:
     """A refusal that an engine hides in a 200, as the status that it should have been."""
     error = _first_error(part)
     code = _code(error)
     if error is None or code is None or not _REFUSALS[0] <= code <= _REFUSALS[1]:
         return None
-    return engine_refused(code, orjson.dumps({"error": error}))
+    return engine_refused(code, orjson.dumps({"error": error}), prompt_is_in)
 
 
 def _code(error: dict[str, Any] | None) -> int | None:

@@ -21,6 +21,8 @@ class Settings(BaseSettings):
     listen_host: str = "0.0.0.0"  # noqa: S104 - in a container
     listen_port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     max_body_bytes: int = Field(default=16 * 2**20, gt=0)
+    max_bodies_bytes: int = Field(default=128 * 2**20, gt=0)
+    """Of all requests at once. A body takes some four times its size: it is parsed, and written."""
     readiness_timeout_s: float = Field(default=2.0, gt=0)
     drain_s: int = Field(default=25, ge=0)
     header_timeout_s: float = Field(default=10.0, gt=0)

@@ -40,7 +40,7 @@ def shaped(asked: EngineRequest, policy: Policy) -> EngineRequest:
         parsed=parsed,
         body=_body(asked.body, asked.parsed, changes),
         prompt_tokens_estimate=length.prompt_tokens or _estimate(asked.body, parsed),
-        max_tokens_cap=length.cap,
+        max_tokens_cap=length.cap * _answers(parsed),
         prefix=prefix_of(parsed),
         usage_asked=asked.usage_asked and "stream_options" not in changes,
     )
@@ -73,6 +73,11 @@ def _usage(asked: EngineRequest) -> dict[str, Any]:
     if options.get("include_usage") is True:
         return {}
     return {"stream_options": {**options, "include_usage": True}}
+
+
+def _answers(parsed: Mapping[str, Any]) -> int:
+    """How many the engine writes for this one request, each as long as it may be."""
+    return int(max(parsed.get("n") or 1, parsed.get("best_of") or 1))
 
 
 def _body(body: bytes, parsed: Mapping[str, Any], changes: Mapping[str, Any]) -> bytes:

@@ -21,6 +21,7 @@ from gateway.admission.tickets import (
     State,
     Ticket,
     TurnedAway,
+    dispatches,
 )
 from gateway.policy import Queue
 
@@ -68,7 +69,7 @@ class FairCore:
     def dispatch(self, now_s: float) -> list[int]:
         self._age(now_s)
         room = self._capacity - len(self._running)
-        if room <= 0 or isinstance(self._state, Hold):
+        if room <= 0 or not dispatches(self._state):
             return []
         going = list(self._order.going[:room])
         for waiting in going:
@@ -243,7 +244,7 @@ class FairCore:
             self._surprises.remember(arriving, position, waits[position])
 
     def _waits_s(self, first: int, now_s: float) -> list[float] | None:
-        if isinstance(self._state, Hold):
+        if not dispatches(self._state):
             return None
         permits = Permits(self._running.values(), self._capacity, self._allowed)
         return waits_s(self._order.all[:first], permits, self._rates, now_s)

@@ -159,7 +159,8 @@ class Line:
 
     def _apply_state(self) -> None:
         held = self._holds.get("admin") or self._holds.get("engine")
-        self._core.set_state(Drain() if self._draining else held or Open())
+        draining = Drain(held=held is not None) if self._draining else None
+        self._core.set_state(draining or held or Open())
         self._pump()
 
     def _pump(self) -> None:

@@ -66,8 +66,16 @@ class Hold:
 class Drain:
     """Nobody is let in any more; who waits is served until the process ends."""
 
+    held: bool = False
+    """There is nothing to serve them: the engine is away, or not to be asked."""
+
 
 State = Open | Hold | Drain
+
+
+def dispatches(state: State) -> bool:
+    return not (isinstance(state, Hold) or (isinstance(state, Drain) and state.held))
+
 
 TurnedAway = Literal["queue_full", "key_queue_full", "draining"]
 

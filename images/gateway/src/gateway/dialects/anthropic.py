@@ -9,8 +9,9 @@ from gateway.counting import counter_of
 from gateway.dialects.anthropic_answer import MessageStream, message_of
 from gateway.dialects.anthropic_fields import COUNT_FIELDS, MESSAGES_FIELDS, check
 from gateway.dialects.anthropic_request import chat_of
-from gateway.dialects.engine_errors import answer_in, engine_error
+from gateway.dialects.engine_errors import answer_in
 from gateway.dialects.openai import CHAT_PATH, split_answer, think_filters
+from gateway.engine_refusals import engine_error
 from gateway.engine_request import EngineRequest, read_object
 from gateway.errors import ApiError, Headers, Refusal
 from gateway.filters import Filter

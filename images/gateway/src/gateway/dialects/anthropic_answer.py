@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 
 from gateway.dialects.engine_errors import choice_in, chunk_in, is_done
-from gateway.errors import Voice, engine_refused
+from gateway.engine_refusals import engine_refused
+from gateway.errors import Voice
 
 _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 

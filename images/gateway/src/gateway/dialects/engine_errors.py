@@ -1,12 +1,10 @@
 """What dialects make of an engine's answer that is no success, or nothing they understand."""
 
-from http import HTTPStatus
 from typing import Any
 
 import orjson
 
-from gateway.engine_words import words_of
-from gateway.errors import CALLER, LIMIT, SERVER, ApiError, Refused
+from gateway.errors import SERVER, ApiError, Refused
 
 UNUSABLE = ApiError(
     status=502,
@@ -14,17 +12,6 @@ UNUSABLE = ApiError(
     message="The engine's answer is not of the form that it should have.",
     kind=SERVER,
 )
-
-
-def engine_error(status: int, body: bytes) -> ApiError:
-    """The engine's own refusal as one of ours, to be said in the dialect's words."""
-    kind = CALLER if status < HTTPStatus.INTERNAL_SERVER_ERROR else SERVER
-    return ApiError(
-        status=status,
-        code="engine_refused",
-        message=words_of(body) or f"The engine refused this request with {status}.",
-        kind=LIMIT if status == HTTPStatus.TOO_MANY_REQUESTS else kind,
-    )
 
 
 def answer_in(body: bytes) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import orjson
 
-from gateway.dialects.engine_errors import answer_in, engine_error
+from gateway.dialects.engine_errors import answer_in
 from gateway.dialects.ollama_answer import Lines, Shape, line, whole_of
 from gateway.dialects.ollama_request import NAMES, chat_of, generation_of
 from gateway.dialects.openai import CHAT_PATH, COMPLETIONS_PATH, split_answer, think_filters
+from gateway.engine_refusals import engine_error
 from gateway.engine_request import EngineRequest, read_object
 from gateway.errors import ApiError, Headers, Refusal
 from gateway.fields import (

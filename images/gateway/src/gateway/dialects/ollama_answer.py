@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 
 from gateway.dialects.engine_errors import choice_in, chunk_in, is_done
-from gateway.errors import Voice, engine_refused
+from gateway.engine_refusals import engine_refused
+from gateway.errors import Voice
 
 # Line ends to many readers of lines, and raw in JSON: Ollama itself escapes them too.
 _LINE_ENDS = (

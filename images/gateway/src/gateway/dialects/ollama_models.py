@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from gateway.dialects.engine_errors import engine_error
 from gateway.dialects.ollama import OllamaVoice
 from gateway.dialects.ollama_request import plain_name
 from gateway.dialects.openai import MODELS_PATH
+from gateway.engine_refusals import engine_error
 from gateway.engine_request import EngineRequest, read_object
 from gateway.errors import Headers, Refused
 from gateway.fields import TEXT, Fields

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from gateway.counting import counter_of
-from gateway.dialects.engine_errors import engine_error
-from gateway.engine_request import EngineRequest, read_object
+from gateway.engine_refusals import engine_error
+from gateway.engine_request import EngineRequest, prompt_field, read_object
 from gateway.errors import Headers, OpenAIVoice, openai_envelope
 from gateway.fields import (
     FLAG,
@@ -35,15 +35,18 @@ CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 MODELS_PATH = "/v1/models"
 
+# As in OpenAI's own API.
+_MOST_ANSWERS = 128
 _GENERATION = {
     "model": TEXT,
     "stream": FLAG,
     "stream_options": OBJECT,
-    "n": whole_number(1),
+    "n": whole_number(1, _MOST_ANSWERS),
     "temperature": NUMBER,
     "top_p": NUMBER,
     "stop": TEXT_OR_TEXTS,
     "seed": whole_number(),
+    "n_predict": whole_number(),
     "presence_penalty": NUMBER,
     "frequency_penalty": NUMBER,
     "user": TEXT,
@@ -69,7 +72,7 @@ COMPLETIONS_FIELDS = Fields(
         "prompt": either(TEXT_OR_TEXTS, either(_TOKENS, list_of(_TOKENS, "such lists"))),
         "max_tokens": whole_number(0),
         "logprobs": whole_number(0),
-        "best_of": whole_number(1),
+        "best_of": whole_number(1, _MOST_ANSWERS),
         "echo": FLAG,
     },
     required=("prompt",),
@@ -109,7 +112,7 @@ class Generation(OpenAIVoice):
 
     def whole(self, asked: EngineRequest, status: int, body: bytes, policy: Policy) -> bytes:
         if status >= HTTPStatus.BAD_REQUEST:
-            return _as_openai_error(status, body)
+            return _as_openai_error(status, body, prompt_field(asked.parsed))
         body = _split(asked, body, policy)
         return body if policy.model.public is None else renamed(body, policy.model.public)
 
@@ -195,14 +198,27 @@ def _models(policy: Policy) -> bytes | None:
     return orjson.dumps({"object": "list", "data": [model]})
 
 
-def _as_openai_error(status: int, body: bytes) -> bytes:
+def _as_openai_error(status: int, body: bytes, prompt_is_in: str = "messages") -> bytes:
     """The engine's refusal as it is, where that is OpenAI's shape already."""
+    return (
+        body
+        if _is_openai_error(body)
+        else openai_envelope(engine_error(status, body, prompt_is_in))
+    )
+
+
+def _is_openai_error(body: bytes) -> bool:
+    """Engines like to put the status, a number, where OpenAI has a word."""
     try:
-        if isinstance(orjson.loads(body)["error"]["message"], str):
-            return body
-    except (ValueError, LookupError, TypeError):
-        pass
-    return openai_envelope(engine_error(status, body))
+        error = orjson.loads(body)["error"]
+        return (
+            isinstance(error["message"], str)
+            and isinstance(error["type"], str)
+            and isinstance(error.get("code"), str | None)
+            and isinstance(error.get("param"), str | None)
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
 
 
 def _is_background(parsed: Any) -> bool:
