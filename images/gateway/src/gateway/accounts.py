@@ -91,7 +91,7 @@ class Accounts:
             "wasted": 0 if spent.outcome == "finished" else usage.completion_tokens,
         }
         for kind, tokens in counted.items():
-            self.metrics.tokens.labels(caller.key_id, model, kind).inc(tokens)
+            self.metrics.tokens_of(caller.key_id, model, kind).inc(tokens)
         self.ledger.book(
             Entry(
                 at_s=time.time(),

@@ -7,7 +7,7 @@ the permit free: the next request would find a dying one beside it. No client wa
 
 import asyncio
 import logging
-import uuid
+import secrets
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -79,7 +79,7 @@ def new_engine_id() -> str:
 
     All are of one length, so that none begins another.
     """
-    return uuid.uuid4().hex
+    return secrets.token_hex(16)
 
 
 def with_engine_id(asked: EngineRequest, engine_id: str) -> bytes | None:

@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection to the engine: a request goes out, its answer is read as it comes.
 
-Knows nothing of what is asked. All that can go wrong here is an OSError.
+Knows nothing of what is asked.
 """
 
 import asyncio
@@ -15,10 +15,12 @@ _MOST_UNREAD_BYTES = 2**18
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self) -> None:
+    def __init__(self, broken: type[Exception]) -> None:
+        """`broken` is raised, with words, where an answer does not come or not to its end."""
+        self._broken = broken
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._closed = False
         self._spoiled = False
         self._waiter: asyncio.Future[None] | None = None
@@ -103,7 +105,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, message: str) -> None:
         if not self._complete and self._error is None:
-            self._error = ConnectionError(message)
+            self._error = self._broken(message)
         self._spoiled = True
         self._transport.abort()
         self._wake()
@@ -132,7 +134,7 @@ class Connection(asyncio.Protocol):
         if exc is None and self._head_complete and not self._is_framed():
             self._complete = True
         elif not self._complete and self._error is None:
-            self._error = ConnectionError(str(exc or "the engine closed the connection"))
+            self._error = self._broken(str(exc or "the engine closed the connection"))
         # It holds this object, and would keep it until a collection.
         del self._parser
         self._wake()
@@ -146,7 +148,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self._complete:
             message = "a second answer"
-            raise ConnectionError(message)
+            raise ValueError(message)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from gateway.engine_connection import Connection
 # Below the five seconds after which every engine here closes an idle connection.
 _IDLE_AT_MOST_S = 2.0
 # Some engines keep a thread for each.
-_IDLE_AT_MOST = 4
+_IDLE_AT_MOST = 32
 # A restarted engine may come back under another address.
 _ADDRESSES_KEPT_S = 2.0
 
@@ -61,12 +61,9 @@ class Answer:
         kinds = [value for name, value in self.headers if name == b"content-type"]
         return bool(kinds) and kinds[0].partition(b";")[0].strip().lower() == b"text/event-stream"
 
-    async def read_some(self) -> bytes:
+    def read_some(self) -> Awaitable[bytes]:
         """The next bytes, as soon as there are any; empty at the end."""
-        try:
-            return await self._connection.read_some()
-        except OSError as error:
-            raise EngineCutOffError(str(error)) from error
+        return self._connection.read_some()
 
     async def read_all(self) -> bytes:
         parts = []
@@ -119,10 +116,7 @@ class Engine:
         head = self._head(method, path, headers, body)
         connection = self._taken() or await self._connected(connect_timeout_s)
         try:
-            try:
-                await connection.send(head, body)
-            except OSError as error:
-                raise EngineCutOffError(str(error)) from error
+            await connection.send(head, body)
             if connection.status == HTTPStatus.UNAUTHORIZED:
                 message = "the engine answered 401"
                 raise EngineRefusedGatewayError(message)
@@ -179,20 +173,21 @@ class Engine:
             raise EngineUnreachableError(str(error)) from error
 
     async def _connected_to_one_of(self, addresses: list[str]) -> Connection:
-        loop = asyncio.get_running_loop()
-        name = self._host if self._tls else None
         *others, last = addresses
         for address in others:
             try:
-                return (
-                    await loop.create_connection(
-                        Connection, address, self._port, ssl=self._tls, server_hostname=name
-                    )
-                )[1]
+                return await self._connected_to(address)
             except OSError:
                 continue
-        _, connection = await loop.create_connection(
-            Connection, last, self._port, ssl=self._tls, server_hostname=name
+        return await self._connected_to(last)
+
+    async def _connected_to(self, address: str) -> Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(EngineCutOffError),
+            address,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self._host if self._tls else None,
         )
         return connection
 

@@ -225,6 +225,9 @@ class FairCore:
             self._reorder()
 
     def _reorder(self) -> None:
+        if not self._queue:
+            self._order, self._positions = Order(), {}
+            return
         for waiting in self._queue.values():
             waiting.hot = self._is_hot(waiting.ticket)
         running = Counter(one.waiting.ticket.key_id for one in self._running.values())
