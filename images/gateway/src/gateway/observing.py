@@ -67,7 +67,12 @@ class Observed:
                     "bytes": sent_bytes,
                     "seconds": round(time.monotonic() - started_s, 3),
                 }
-                _log.info("answered", extra={"fields": fields})
+                # As `info` does, but for the search for who called it.
+                extra = {"fields": fields}
+                record = _log.makeRecord(
+                    _log.name, logging.INFO, "", 0, "answered", (), None, extra=extra
+                )
+                _log.handle(record)
 
 
 def _request_id(offered: bytes | None) -> str:

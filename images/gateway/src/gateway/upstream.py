@@ -163,9 +163,8 @@ class Engine:
     # --- new ones ---
 
     async def _connected(self, within_s: float) -> Connection:
-        late = EngineConnectLateError(f"no connection in {within_s:g} s")
         try:
-            with Within(within_s, late):
+            with Within(within_s, lambda: _connect_late(within_s)):
                 return await self._connected_to_one_of(await self._resolved())
         except OSError as error:
             # Perhaps it has moved.
@@ -198,3 +197,7 @@ class Engine:
             self._addresses = [str(address[0]) for *_, address in found]
             self._resolved_s = loop.time()
         return self._addresses
+
+
+def _connect_late(within_s: float) -> EngineConnectLateError:
+    return EngineConnectLateError(f"no connection in {within_s:g} s")

@@ -237,7 +237,8 @@ class FairCore:
             lambda ticket: self._allowed(ticket) - running[ticket.key_id],
             self._limits.hot_prefix_overtakes_tokens,
         )
-        self._overtaken.update(rises(self._positions, self._order))
+        if self._positions:
+            self._overtaken.update(rises(self._positions, self._order))
         self._positions = {one.ticket.number: at for at, one in enumerate(self._order.all)}
 
     def _foresee(self, arriving: Waiting, now_s: float) -> None:
