@@ -45,7 +45,9 @@ class Reply:
     async def fail(self, error: ApiError) -> None:
         if self.started:
             # Or the error would be glued to half an event.
-            await self._finish(self._voice.between(self._tail[-_TAIL_BYTES:]) + self._voice.event(error))
+            await self._finish(
+                self._voice.between(self._tail[-_TAIL_BYTES:]) + self._voice.event(error)
+            )
             return
         self.started = self.complete = True
         await send_refusal(self._send, self._voice.refusal(error))

@@ -124,9 +124,7 @@ class Engine:
         finally:
             self._put(connection)
 
-    def _head(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None
-    ) -> bytes:
+    def _head(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> bytes:
         length = {} if body is None else {"content-length": str(len(body))}
         named = {**self._own_headers, **headers, **length}
         lines = [f"{name}: {value}" for name, value in named.items()]
