@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -94,13 +94,8 @@ def counter_of(policy: Policy) -> Counter | None:
     file = policy.model.tokenizer_file
     if file is None:
         return None
-    try:
-        # Of the text, which it keeps: a Path's own `stat` costs more than the kernel does.
-        written_ns = os.stat(str(file)).st_mtime_ns  # noqa: PTH116
-    except OSError:
-        written_ns = 0
     with _loading:
-        return _loaded(file, written_ns)
+        return _loaded(file, _written_ns(file, int(time.monotonic())))
 
 
 def prepare_counter(policy: Policy) -> None:
@@ -109,6 +104,14 @@ def prepare_counter(policy: Policy) -> None:
 
 
 _loading = Lock()
+
+
+@lru_cache(maxsize=1)
+def _written_ns(file: Path, second: int) -> int:  # noqa: ARG001 - looked up anew in each
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=1)

@@ -2,13 +2,13 @@
 
 import logging
 import re
-import secrets
 import time
 from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.asgi import header
+from gateway.ids import new_id
 from gateway.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -78,4 +78,4 @@ class Observed:
 def _request_id(offered: bytes | None) -> str:
     if offered is not None and _USABLE_ID.fullmatch(offered):
         return offered.decode("ascii")
-    return secrets.token_hex(16)
+    return new_id()
