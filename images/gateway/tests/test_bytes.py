@@ -137,7 +137,6 @@ def test_only_named_headers_reach_the_engine(gateway: Gateway, engine: RunningEn
         "authorization": f"Bearer {ENGINE_KEY}",
         "accept-encoding": "identity",
         "content-length": str(len(body)),
-        "connection": "close",
     }
 
 

@@ -91,7 +91,9 @@ class Accounts:
             "wasted": 0 if spent.outcome == "finished" else usage.completion_tokens,
         }
         for kind, tokens in counted.items():
-            self.metrics.tokens.labels(caller.key_id, model, kind).inc(tokens)
+            child = self.metrics.tokens_of(caller.key_id, model, kind)
+            if tokens:
+                child.inc(tokens)
         self.ledger.book(
             Entry(
                 at_s=time.time(),

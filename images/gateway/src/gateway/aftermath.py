@@ -7,13 +7,13 @@ the permit free: the next request would find a dying one beside it. No client wa
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 from http import HTTPStatus
 
 import orjson
 
 from gateway.engine_request import EngineRequest
+from gateway.ids import new_id
 from gateway.policy import Capabilities
 from gateway.upstream import Engine, EngineError
 
@@ -79,7 +79,7 @@ def new_engine_id() -> str:
 
     All are of one length, so that none begins another.
     """
-    return uuid.uuid4().hex
+    return new_id()
 
 
 def with_engine_id(asked: EngineRequest, engine_id: str) -> bytes | None:

@@ -1,6 +1,7 @@
 """A limit on the time of a block of code, as `asyncio.timeout` is from Python 3.11 on."""
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 
 from typing_extensions import Self
@@ -38,7 +39,11 @@ class Alarm:
             self._timer.cancel()
         self._timer = None if at_s is None else self._loop.call_at(at_s, self._ring)
 
+    def _rings_by(self, at_s: float) -> bool:
+        return self._timer is not None and self._timer.when() <= at_s
+
     def _ring(self) -> None:
+        self._timer = None
         self._error = self._rings()
         if self._error is not None and self._task is not None:
             self._task.cancel()
@@ -49,10 +54,11 @@ class Alarm:
 
 
 class Within(Alarm):
-    def __init__(self, seconds: float, error: Exception) -> None:
+    def __init__(self, seconds: float, late: Callable[[], Exception]) -> None:
+        """`late` makes the error, which most never need."""
         super().__init__()
-        self._late = error
+        self._late = late
         self._set(self._loop.time() + seconds)
 
     def _rings(self) -> Exception:
-        return self._late
+        return self._late()

@@ -145,7 +145,6 @@ def _lifespan(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[Mapping[str, Line]]:
         scrape = Scrape({OWN_PATH: own_page, ENGINE_PATH: relayed_page})
-        await services.engine.open()
         # Not before: new limits may let requests go, which needs the running loop.
         services.policy.follow(lambda policy: services.room.line.set_limits(policy.queue))
         services.policy.follow(prepare_counter)
@@ -162,7 +161,7 @@ def _lifespan(
             await services.accounts.aftermath.close()
             await scrape.close()
             await control.close()
-            await services.engine.close()
+            services.engine.close()
             services.accounts.ledger.close()
 
     return lifespan

@@ -61,7 +61,7 @@ async def read_body(
         raise Refused(body_too_large(limit_bytes))
     body = bytearray()
     more = True
-    with Within(within_s, Refused(body_late(within_s))):
+    with Within(within_s, lambda: Refused(body_late(within_s))):
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":

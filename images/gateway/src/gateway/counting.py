@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import re
+import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -19,12 +21,15 @@ _log = logging.getLogger(__name__)
 _SLICE_CHARACTERS = 2**18
 # What marks a message's begin, role and end, where no template says it.
 _AROUND_MESSAGE = 4
+_STEERING = re.compile(r"</?[\w|]+>|/\w+")
+_MOST_KNOWN = 1024
 
 
 class Counter:
     def __init__(self, tokenizer_file: Path) -> None:
         self._tokenizer = Tokenizer.from_file(str(tokenizer_file))
         self._template = ChatTemplate.beside(tokenizer_file)
+        self._opens_thinking: dict[bytes, bool] = {}
 
     def tokens(self, text: str, *, special: bool = True) -> list[int]:
         """Unlike `count` for any length at once: `special` adds what the model wants around it."""
@@ -55,8 +60,19 @@ class Counter:
         if self._template is None:
             return False
         last = parsed["messages"][-1:]
-        prompt = self._template.render({**parsed, "messages": last, "tools": None})
-        return prompt is not None and prompt.rstrip().endswith("<think>")
+        if last and last[0].keys() == {"role", "content"}:
+            # How a template ends a prompt is steered by tags and commands alone: the rest of what
+            # was said is left out, so that most talks ask what has been asked before.
+            steering = " ".join(["x", *_STEERING.findall(text_of(last[0]["content"]))])
+            last = [{"role": last[0]["role"], "content": steering}]
+        asked = {"messages": last, "chat_template_kwargs": parsed.get("chat_template_kwargs")}
+        key = orjson.dumps(asked)
+        if (known := self._opens_thinking.get(key)) is None:
+            prompt = self._template.render(asked)
+            known = prompt is not None and prompt.rstrip().endswith("<think>")
+            if len(self._opens_thinking) < _MOST_KNOWN:
+                self._opens_thinking[key] = known
+        return known
 
     def _chat_text(self, parsed: Mapping[str, Any]) -> str:
         if self._template is not None and (prompt := self._template.render(parsed)) is not None:
@@ -78,12 +94,8 @@ def counter_of(policy: Policy) -> Counter | None:
     file = policy.model.tokenizer_file
     if file is None:
         return None
-    try:
-        written_ns = file.stat().st_mtime_ns
-    except OSError:
-        written_ns = 0
     with _loading:
-        return _loaded(file, written_ns)
+        return _loaded(file, _written_ns(file, int(time.monotonic())))
 
 
 def prepare_counter(policy: Policy) -> None:
@@ -92,6 +104,14 @@ def prepare_counter(policy: Policy) -> None:
 
 
 _loading = Lock()
+
+
+@lru_cache(maxsize=1)
+def _written_ns(file: Path, second: int) -> int:  # noqa: ARG001 - looked up anew in each
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=1)

@@ -60,7 +60,10 @@ class Patience(Alarm):
     def _set_to_next(self) -> None:
         ends = (self._silence_ends_s(), self._total_ends_s(), self._sending_ends_s())
         ends_s = [end_s for end_s in ends if end_s]
-        self._set(min(ends_s) if ends_s else None)
+        next_s = min(ends_s) if ends_s else None
+        # One that rings too early looks again.
+        if next_s is None or not self._rings_by(next_s):
+            self._set(next_s)
 
     def _silence_ends_s(self) -> float | None:
         limit_s = self._idle_s if self._heard else self._first_s

@@ -118,24 +118,31 @@ class Exchange:
         self, scope: Scope, receive: Receive, reply: Reply, asked: EngineRequest, policy: Policy
     ) -> None:
         relay = Relay(self._dialect, asked, policy, reply)
-        serving = asyncio.create_task(self._serve(scope, relay))
+        phase = None
+
+        def stop(_: object) -> None:
+            nonlocal phase
+            # The server reports a disconnect after a complete answer too.
+            if not reply.complete and serving is not None:
+                phase = relay.phase
+                serving.cancel()
+
+        serving = asyncio.current_task()
         leaving = asyncio.create_task(_disconnected(receive))
+        leaving.add_done_callback(stop)
+        # Nobody awaits this task, so each cancellation ends here.
         try:
-            await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done() or reply.complete:
-                await serving
-                return
-            self._metrics.cancelled.labels(relay.phase).inc()
+            await self._serve(scope, relay)
         except asyncio.CancelledError:
-            # The server cancels what still runs when its grace is over. Nobody awaits this task, so
-            # the cancellation ends here, with an error that the client sees.
-            await _stop(serving)
-            if not reply.complete:
+            if phase is None and not reply.complete:
+                # The server cancels what still runs when its grace is over: the client is told.
                 await reply.fail(SHUTTING_DOWN)
         finally:
+            leaving.remove_done_callback(stop)
             # Nobody waits for it: there is nothing that it would have to put away.
             leaving.cancel()
-            await _stop(serving)
+            if phase is not None:
+                self._metrics.cancelled.labels(phase).inc()
 
     async def _serve(self, scope: Scope, relay: Relay) -> None:
         try:
@@ -253,9 +260,3 @@ def _forwarded(scope: Scope) -> dict[str, str]:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    if not task.done():
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -22,6 +22,10 @@ class Events:
 
     def feed(self, part: bytes) -> list[bytes]:
         data = self._rest + part
+        if data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n"):
+            # One whole event of one line, as most come.
+            self._rest = b""
+            return [data]
         events = []
         start = 0
         for end in _ends(data):
@@ -46,7 +50,10 @@ class Chain:
     def feed(self, part: bytes) -> bytes:
         if not self._filters:
             return part
-        return b"".join(_through(self._filters, event) for event in self._events.feed(part))
+        events = self._events.feed(part)
+        if len(events) == 1:
+            return _through(self._filters, events[0])
+        return b"".join([_through(self._filters, event) for event in events])
 
     def end(self) -> bytes:
         """The last bytes, once the engine's stream has ended."""
@@ -60,7 +67,8 @@ class Chain:
 
 def _through(filters: Sequence[Filter], data: bytes) -> bytes:
     for each in filters:
-        data = b"".join(map(each.feed, _events_of(data)))
+        events = _events_of(data)
+        data = each.feed(data) if len(events) == 1 else b"".join(map(each.feed, events))
     return data
 
 

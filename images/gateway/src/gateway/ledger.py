@@ -1,7 +1,8 @@
 """Who used how much, kept on disk. The folder is mounted; readers open the file beside us.
 
-A thread writes, so that a disk that is slow, full or locked costs no request anything: what it
-does not take is kept in memory, up to a bound, and offered again.
+A thread writes once a second, so that a disk that is slow, full or locked costs no request anything:
+what it does not take is kept in memory, up to a bound, and offered again. A kill may cost the books
+of the last second, a stop none.
 """
 
 import logging
@@ -41,6 +42,7 @@ KEPT_S = 400 * 86_400
 """Longer than a year, so that this month can be held against the same one a year ago."""
 MOST_UNWRITTEN = 10_000
 RETRY_S = 5.0
+WRITES_EVERY_S = 1.0
 _READ_WITHIN_S = 1.0
 _LAST_WORDS_S = 2.0
 _DAY_S = 86_400
@@ -101,20 +103,22 @@ class NoLedger:
 
 
 class SqliteLedger:
-    def __init__(self, path: Path, *, retry_s: float = RETRY_S) -> None:
+    def __init__(
+        self, path: Path, *, every_s: float = WRITES_EVERY_S, retry_s: float = RETRY_S
+    ) -> None:
         self._path = path
+        self._every_s = every_s
         self._retry_s = retry_s
         self._entries: deque[Entry] = deque(maxlen=MOST_UNWRITTEN)
-        self._news = threading.Condition()
+        self._access = threading.Lock()
         self._closing = threading.Event()
         # A disk that hangs must not keep the process from its end.
         self._writer = threading.Thread(target=self._write_on, name="ledger", daemon=True)
         self._writer.start()
 
     def book(self, entry: Entry) -> None:
-        with self._news:
+        with self._access:
             self._entries.append(entry)
-            self._news.notify()
 
     def spent(self, key_id: str, since_s: float) -> Totals:
         """What is on disk; nothing where that can't be read: a key then has its day anew."""
@@ -140,8 +144,6 @@ class SqliteLedger:
     def close(self) -> None:
         """Returns once all is written, or the disk does not take it."""
         self._closing.set()
-        with self._news:
-            self._news.notify()
         self._writer.join(_LAST_WORDS_S)
         if self._entries:
             _log.error("%d entries of the books are lost", len(self._entries))
@@ -163,28 +165,31 @@ class SqliteLedger:
 
     def _write_entries(self, database: sqlite3.Connection) -> None:
         forgets_at_s = 0.0
-        while True:
+        closing = False
+        while not closing:
             if time.time() >= forgets_at_s:
                 forgets_at_s = time.time() + _DAY_S
                 database.execute("DELETE FROM usage WHERE at_s < ?", (time.time() - KEPT_S,))
-            with self._news:
-                self._news.wait_for(lambda: self._entries or self._closing.is_set())
-                entries = tuple(self._entries)
-            if not entries:
-                return
-            _insert(database, entries)
-            with self._news:
-                # From the left, where nobody else takes; a full queue may have let some go itself.
-                written = set(map(id, entries))
-                while self._entries and id(self._entries[0]) in written:
-                    self._entries.popleft()
+            closing = self._closing.wait(self._every_s)
+            if self._entries:
+                self._write(database)
+
+    def _write(self, database: sqlite3.Connection) -> None:
+        with self._access:
+            entries = tuple(self._entries)
+        _insert(database, entries)
+        with self._access:
+            # From the left, where nobody else takes; a full queue may have let some go itself.
+            written = set(map(id, entries))
+            while self._entries and id(self._entries[0]) in written:
+                self._entries.popleft()
 
 
 def _opened(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")
-        # No fsync a request: a power cut may cost the last entries, a crash none.
+        # No fsync a second: a power cut may cost more of the last entries than a crash.
         database.execute("PRAGMA synchronous = NORMAL")
         database.executescript(SCHEMA)
     except sqlite3.Error:

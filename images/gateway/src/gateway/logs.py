@@ -25,6 +25,8 @@ class JsonLines(logging.Formatter):
 
 
 def start_logging() -> None:
+    # No line names a thread or a process, which every record would look up.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
-from prometheus_client import Histogram
 
 from gateway.deadlines import Patience
 from gateway.dialects.dialect import Dialect
@@ -13,7 +12,7 @@ from gateway.engine_refusals import engine_refused
 from gateway.engine_request import EngineRequest, prompt_field
 from gateway.errors import ApiError, Headers, Refused
 from gateway.filters import Chain
-from gateway.metrics import Metrics
+from gateway.metrics import Durations, Metrics
 from gateway.policy import Policy
 from gateway.reply import Reply
 from gateway.upstream import Answer, EngineBusyError, EngineCutOffError
@@ -94,7 +93,7 @@ class Relay:
             raise EngineBusyError(message)
         if self._asked_s is not None:
             self.first_token_s = time.monotonic() - self._asked_s
-            metrics.first_byte_s.labels(self.dialect.path).observe(self.first_token_s)
+            metrics.first_byte_s_of(self.dialect.path).observe(self.first_token_s)
         if answer.is_stream:
             await self._stream(answer, patience, headers, part, metrics.inter_token_s)
         else:
@@ -117,7 +116,7 @@ class Relay:
         patience: Patience,
         headers: Headers,
         part: bytes,
-        inter_token_s: Histogram,
+        inter_token_s: Durations,
     ) -> None:
         if (
             not self.reply.started
@@ -128,26 +127,28 @@ class Relay:
         while part:
             self._meter.feed(part)
             heard_s = time.monotonic()
-            await self._send(answer, headers, chain.feed(part))
+            if said := chain.feed(part):
+                if not self.reply.started:
+                    await self._start(answer, headers)
+                await self.reply.send_some(said)
             patience.listens()
             part = await answer.read_some()
             patience.heard()
             if part:
                 inter_token_s.observe(time.monotonic() - heard_s)
         self.engine_ended = True
-        await self._send(answer, headers, chain.end())
+        if said := chain.end():
+            if not self.reply.started:
+                await self._start(answer, headers)
+            await self.reply.send_some(said)
         if not self._meter.done:
             # Clients take a stream that just ends for success.
             message = "the stream ended without [DONE]"
             raise EngineCutOffError(message)
         await self.reply.end_stream()
 
-    async def _send(self, answer: Answer, headers: Headers, part: bytes) -> None:
-        if not part:
-            return
-        if not self.reply.started:
-            await self.reply.start_stream(answer.status, self.dialect.stream_headers(headers))
-        await self.reply.send_some(part)
+    async def _start(self, answer: Answer, headers: Headers) -> None:
+        await self.reply.start_stream(answer.status, self.dialect.stream_headers(headers))
 
 
 def _is_busy(answer: Answer, part: bytes) -> bool:

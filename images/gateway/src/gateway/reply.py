@@ -1,5 +1,7 @@
 """One response being sent to the client, and how far it has come."""
 
+from collections.abc import Awaitable
+
 from starlette.types import Send
 
 from gateway.asgi import send_refusal
@@ -33,9 +35,9 @@ class Reply:
     async def start_stream(self, status: int, headers: Headers) -> None:
         await self._start(status, [*headers, *_STREAM_HEADERS])
 
-    async def send_some(self, body: bytes) -> None:
-        self._tail = (self._tail + body[-_TAIL_BYTES:])[-_TAIL_BYTES:]
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+    def send_some(self, body: bytes) -> Awaitable[None]:
+        self._tail = body if len(body) >= _TAIL_BYTES else (self._tail + body)[-_TAIL_BYTES:]
+        return self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end_stream(self) -> None:
         await self._finish(b"")
@@ -43,7 +45,9 @@ class Reply:
     async def fail(self, error: ApiError) -> None:
         if self.started:
             # Or the error would be glued to half an event.
-            await self._finish(self._voice.between(self._tail) + self._voice.event(error))
+            await self._finish(
+                self._voice.between(self._tail[-_TAIL_BYTES:]) + self._voice.event(error)
+            )
             return
         self.started = self.complete = True
         await send_refusal(self._send, self._voice.refusal(error))

@@ -17,8 +17,12 @@ def renamed(answer: bytes, name: str) -> bytes:
 class Renamed:
     def __init__(self, name: str) -> None:
         self._name = name
+        self._right = b'"model":' + orjson.dumps(name)
 
     def feed(self, event: bytes) -> bytes:
+        first = event.find(b'"model"')
+        if first == -1 or event.startswith(self._right, first):
+            return event
         return renamed(event, self._name)
 
     def end(self) -> bytes:
@@ -29,7 +33,8 @@ class UsageStripped:
     """Takes out the one event that came of our own wish: usage, without any choices."""
 
     def feed(self, event: bytes) -> bytes:
-        return b"" if b'"prompt_tokens"' in event and _is_only_usage(event) else event
+        # Faster than `in`, which makes an exception on its way.
+        return b"" if event.find(b'"prompt_tokens"') != -1 and _is_only_usage(event) else event
 
     def end(self) -> bytes:
         return b""

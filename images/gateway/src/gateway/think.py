@@ -76,13 +76,15 @@ class ThinkSplit:
         self._opened = opened
         self._answers = answers
         self._splitters: dict[int, Splitter] = {}
+        self._over = False
 
     def feed(self, event: bytes) -> bytes:
-        if self._is_over() or not event.startswith(b"data:"):
+        if self._over or not event.startswith(b"data:"):
             return event
         try:
             chunk = orjson.loads(event[5:])
             choices = [self._split(choice) for choice in chunk["choices"]]
+            self._over = self._is_over()
         except (ValueError, LookupError, TypeError, AttributeError):
             # [DONE], an error, or nothing that this knows.
             return event

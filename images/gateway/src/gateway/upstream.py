@@ -1,14 +1,24 @@
-"""The engine as the gateway sees it. The only module that uses aiohttp."""
+"""The engine as the gateway sees it. The only module that opens connections to it."""
 
-import io
-from collections.abc import AsyncIterator
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
-import aiohttp
 from pydantic import SecretStr
 
-_PLAIN_BYTES = 2**18
+from gateway.alarm import Within
+from gateway.engine_connection import Connection
+
+# Below the five seconds after which every engine here closes an idle connection.
+_IDLE_AT_MOST_S = 2.0
+# Some engines keep a thread for each.
+_IDLE_AT_MOST = 32
+# A restarted engine may come back under another address.
+_ADDRESSES_KEPT_S = 2.0
 
 
 class EngineError(Exception):
@@ -41,21 +51,19 @@ class EngineBusyError(EngineError):
 class Answer:
     """An answer whose status and headers are here and whose body is still to be read."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers = [(name.lower(), value) for name, value in response.raw_headers]
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.status = connection.status
+        self.headers = connection.headers
 
     @property
     def is_stream(self) -> bool:
-        return self._response.content_type == "text/event-stream"
+        kinds = [value for name, value in self.headers if name == b"content-type"]
+        return bool(kinds) and kinds[0].partition(b";")[0].strip().lower() == b"text/event-stream"
 
-    async def read_some(self) -> bytes:
+    def read_some(self) -> Awaitable[bytes]:
         """The next bytes, as soon as there are any; empty at the end."""
-        try:
-            return await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as error:
-            raise EngineCutOffError(str(error)) from error
+        return self._connection.read_some()
 
     async def read_all(self) -> bytes:
         parts = []
@@ -65,31 +73,34 @@ class Answer:
 
 
 class Engine:
-    """A client of the one engine at `url`. Connections live as long as one request.
+    """A client of the one engine at `url`, which never sends a request twice.
 
-    A kept-alive connection that the engine has just closed fails the next POST on it, and a POST
-    that may have begun to generate must not be sent twice. Opening a connection costs under a
-    millisecond on this network; an answer takes seconds. So none is kept, and nothing is retried.
+    A POST that may have begun to generate must not be repeated, and one into a connection that the
+    engine has just closed fails. So an idle connection is used again only while it is younger than
+    any engine's patience with it and the kernel knows of no end of it. One of which an answer was
+    not read to its end is closed.
     """
 
     def __init__(self, url: str, key: SecretStr) -> None:
-        self._url = url.rstrip("/")
-        self._authorization = f"Bearer {key.get_secret_value()}"
-        self._session: aiohttp.ClientSession | None = None
+        parts = urlsplit(url)
+        if parts.hostname is None:
+            raise ValueError(url)
+        self._host = parts.hostname
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._port = parts.port or (443 if self._tls else 80)
+        self._prefix = parts.path.rstrip("/")
+        self._own_headers = {
+            "host": parts.netloc.rpartition("@")[2],
+            "authorization": f"Bearer {key.get_secret_value()}",
+            "accept-encoding": "identity",
+        }
+        self._idle: dict[Connection, asyncio.TimerHandle] = {}
+        self._addresses: list[str] = []
+        self._resolved_s = 0.0
 
-    async def open(self) -> None:
-        """Needs the running event loop, which does not exist yet when the application is made."""
-        self._session = aiohttp.ClientSession(
-            # A restarted engine may come back under another address.
-            connector=aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=2),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("user-agent", "content-type", "accept"),
-            auto_decompress=False,
-        )
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+    def close(self) -> None:
+        for connection in list(self._idle):
+            self._drop(connection)
 
     @asynccontextmanager
     async def ask(
@@ -101,39 +112,90 @@ class Engine:
         body: bytes | None,
         connect_timeout_s: float,
     ) -> AsyncIterator[Answer]:
-        """Sends one request. Leaving the block closes the connection, whatever is still unread."""
-        if self._session is None:
-            message = "the engine's client is not open"
-            raise RuntimeError(message)
-        own = {"authorization": self._authorization, "accept-encoding": "identity"}
-        if body is not None:
-            own["content-length"] = str(len(body))
+        """Sends one request. What is not read to its end closes the connection."""
+        head = self._head(method, path, headers, body)
+        connection = self._taken() or await self._connected(connect_timeout_s)
         try:
-            response = await self._session.request(
-                method,
-                self._url + path,
-                headers={**headers, **own},
-                # aiohttp warns about large plain bytes; it writes a file object piece by piece.
-                data=body if body is None or len(body) <= _PLAIN_BYTES else io.BytesIO(body),
-                allow_redirects=False,
-                # No total and no read timeout: a long prompt is silent for minutes.
-                timeout=aiohttp.ClientTimeout(
-                    total=None,
-                    connect=connect_timeout_s,
-                    sock_connect=connect_timeout_s,
-                    sock_read=None,
-                ),
-            )
-        except aiohttp.ConnectionTimeoutError as error:
-            raise EngineConnectLateError(str(error)) from error
-        except aiohttp.ClientConnectorError as error:
-            raise EngineUnreachableError(str(error)) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise EngineCutOffError(str(error)) from error
-        try:
-            if response.status == HTTPStatus.UNAUTHORIZED:
+            await connection.send(head, body)
+            if connection.status == HTTPStatus.UNAUTHORIZED:
                 message = "the engine answered 401"
                 raise EngineRefusedGatewayError(message)
-            yield Answer(response)
+            yield Answer(connection)
         finally:
-            response.close()
+            self._put(connection)
+
+    def _head(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> bytes:
+        length = {} if body is None else {"content-length": str(len(body))}
+        named = {**self._own_headers, **headers, **length}
+        lines = [f"{name}: {value}" for name, value in named.items()]
+        if any("\r" in line or "\n" in line or "\0" in line for line in lines):
+            message = "a header that would become two"
+            raise ValueError(message)
+        first = f"{method} {self._prefix}{path} HTTP/1.1"
+        return "\r\n".join([first, *lines, "", ""]).encode("latin-1")
+
+    # --- idle connections ---
+
+    def _taken(self) -> Connection | None:
+        """The one used last, if it is surely good."""
+        while self._idle:
+            connection, timer = self._idle.popitem()
+            is_young = timer.when() > asyncio.get_running_loop().time()
+            timer.cancel()
+            if is_young and connection.is_open():
+                return connection
+            connection.close()
+        return None
+
+    def _put(self, connection: Connection) -> None:
+        if len(self._idle) < _IDLE_AT_MOST and connection.may_be_used_again():
+            loop = asyncio.get_running_loop()
+            self._idle[connection] = loop.call_later(_IDLE_AT_MOST_S, self._drop, connection)
+        else:
+            connection.close()
+
+    def _drop(self, connection: Connection) -> None:
+        self._idle.pop(connection).cancel()
+        connection.close()
+
+    # --- new ones ---
+
+    async def _connected(self, within_s: float) -> Connection:
+        try:
+            with Within(within_s, lambda: _connect_late(within_s)):
+                return await self._connected_to_one_of(await self._resolved())
+        except OSError as error:
+            # Perhaps it has moved.
+            self._addresses = []
+            raise EngineUnreachableError(str(error)) from error
+
+    async def _connected_to_one_of(self, addresses: list[str]) -> Connection:
+        *others, last = addresses
+        for address in others:
+            try:
+                return await self._connected_to(address)
+            except OSError:
+                continue
+        return await self._connected_to(last)
+
+    async def _connected_to(self, address: str) -> Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(EngineCutOffError),
+            address,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self._host if self._tls else None,
+        )
+        return connection
+
+    async def _resolved(self) -> list[str]:
+        loop = asyncio.get_running_loop()
+        if not self._addresses or loop.time() - self._resolved_s > _ADDRESSES_KEPT_S:
+            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            self._addresses = [str(address[0]) for *_, address in found]
+            self._resolved_s = loop.time()
+        return self._addresses
+
+
+def _connect_late(within_s: float) -> EngineConnectLateError:
+    return EngineConnectLateError(f"no connection in {within_s:g} s")

@@ -43,10 +43,11 @@ class StreamMeter:
         if event == b"[DONE]":
             self.done = True
             return
-        if b'"delta"' in event or b'"text"' in event:
+        # Faster than `in`, which makes an exception on its way.
+        if event.find(b'"delta"') != -1 or event.find(b'"text"') != -1:
             self._deltas += 1
         # Most events carry no usage, or null: those are not parsed.
-        if b'"prompt_tokens"' in event:
+        if event.find(b'"prompt_tokens"') != -1:
             self._said = _usage_in(event) or self._said
 
 

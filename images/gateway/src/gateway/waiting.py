@@ -38,7 +38,7 @@ class WaitingRoom:
         ticket = _ticket(asked, request_id, caller)
         sign = Sign(line=self.line, ticket=ticket, reply=reply, dialect=dialect, queue=policy.queue)
         permit = await _under(sign, self.line.enter(ticket))
-        self.metrics.waited_s.labels(caller.key_class).observe(permit.waited_s)
+        self.metrics.waited_s_of(caller.key_class).observe(permit.waited_s)
         return permit
 
     async def again(

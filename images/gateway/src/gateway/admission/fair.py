@@ -226,6 +226,9 @@ class FairCore:
             self._reorder()
 
     def _reorder(self) -> None:
+        if not self._queue:
+            self._order, self._positions = Order(), {}
+            return
         for waiting in self._queue.values():
             waiting.hot = self._is_hot(waiting.ticket)
         running = Counter(one.waiting.ticket.key_id for one in self._running.values())
@@ -235,7 +238,8 @@ class FairCore:
             lambda ticket: self._allowed(ticket) - running[ticket.key_id],
             self._limits.hot_prefix_overtakes_tokens,
         )
-        self._overtaken.update(rises(self._positions, self._order))
+        if self._positions:
+            self._overtaken.update(rises(self._positions, self._order))
         self._positions = {one.ticket.number: at for at, one in enumerate(self._order.all)}
 
     def _foresee(self, arriving: Waiting, now_s: float) -> None:

@@ -7,7 +7,7 @@ own key's others, and before a lane whose counter is lower by at most `prefix_to
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.admission.counters import Counters, Lane
@@ -97,12 +97,15 @@ class _Queue:
 
 
 def ordered(
-    queue: Iterable[Waiting],
+    queue: Collection[Waiting],
     counters: Counters,
     room: Callable[[Ticket], int],
     prefix_tokens: float,
 ) -> Order:
     """`room`: how many more of the ticket's key may run now."""
+    if len(queue) == 1:
+        (only,) = queue
+        return Order([only]) if room(only.ticket) > 0 else Order(parked=[only])
     bands: dict[int, dict[Lane, deque[Waiting]]] = {}
     for waiting in queue:
         bands.setdefault(waiting.band, {}).setdefault(waiting.lane, deque()).append(waiting)
