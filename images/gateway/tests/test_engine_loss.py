@@ -178,12 +178,11 @@ def test_the_line_is_held_the_moment_the_engine_is_lost() -> None:
     async def scene() -> object:
         line = Line(FairCore(Queue()), asyncio.get_running_loop().time)
         engine = Engine("http://127.0.0.1:1", SecretStr("key"))
-        await engine.open()
         watch = EngineWatch(engine, line)
         watch.lost()
         at_once = line.snapshot().state
         await watch.close()
-        await engine.close()
+        engine.close()
         return at_once
 
     assert isinstance(asyncio.run(scene()), Hold)

@@ -136,7 +136,8 @@ def test_what_the_chat_page_asks_for_itself_is_served_last(folder: Path, governe
     ended: list[str] = []
 
     def ask(name: str, headers: dict[str, str]) -> None:
-        governed.ask("POST", CHAT, chat_body(tick_s=0.0), headers, key=WEBUI_KEY)
+        # Long enough that the one which is served second can't be told of first.
+        governed.ask("POST", CHAT, chat_body(ticks=8, tick_s=0.1), headers, key=WEBUI_KEY)
         ended.append(name)
 
     asking = []
