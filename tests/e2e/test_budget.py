@@ -36,7 +36,10 @@ params = xllamacpp.CommonParams()
 configure(params, read_settings(os.environ), Path(sys.argv[1]), SecretStr("unused"))
 params.verbosity = 4
 server = xllamacpp.Server(params)
-del server
+# A server that is taken down before its loop has begun waits for that loop for ever.
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(0)
 """
 
 # Of all processes but this one and health checks: what is their own, by PSS, since a fork shares it;
