@@ -19,7 +19,9 @@ class Tokenizing:
     status: int = 200
 
     def answer(self, path: str, body: bytes) -> Any:
-        asked: dict[str, Any] = json.loads(body)
+        said: dict[str, Any] = json.loads(body)
+        # Null is as not said.
+        asked = {name: value for name, value in said.items() if value is not None}
         if path == "/apply-template":
             return {"prompt": self._prompt(asked)}
         if "content" in asked:
@@ -31,7 +33,7 @@ class Tokenizing:
         return {"count": count, "opens_thinking": self.opens_thinking}
 
     def _prompt(self, asked: Mapping[str, Any]) -> str:
-        said = [f"[{each['role']}] {each['content']}\n" for each in asked["messages"]]
+        said = [f"[{each['role']}] {each.get('content')}\n" for each in asked.get("messages", ())]
         said += [f"[tool] {json.dumps(each)}\n" for each in asked.get("tools") or ()]
         wanted = (asked.get("chat_template_kwargs") or {}).get("think", True)
         return (
