@@ -67,7 +67,7 @@ def _capabilities(profile: Profile) -> Mapping[str, Any]:
     match profile.engine:
         case Engine.LLAMACPP:
             # It sees a closed connection between two batches of a prompt.
-            return {"metrics_path": "/metrics", "abort_grace_s": 1}
+            return {"metrics_path": "/metrics", "abort_grace_s": 1, "tokenize": "llama.cpp"}
         case Engine.KT_SGLANG:
             options = profile.kt_sglang
             return {
@@ -75,6 +75,14 @@ def _capabilities(profile: Profile) -> Mapping[str, Any]:
                 "metrics_path": "/metrics",
                 "abort_path": "/abort_request",
                 "abort_grace_s": 2,
+                # It has no path of its own that knows the chat template.
+                "tokenize": None,
             }
         case Engine.KT_LEGACY:
-            return {"tools": False, "json_mode": False, "logprobs": False, "n": False}
+            return {
+                "tools": False,
+                "json_mode": False,
+                "logprobs": False,
+                "n": False,
+                "tokenize": "kt-legacy",
+            }

@@ -26,6 +26,7 @@ from orchestrator.core.advice import advise
 from orchestrator.core.gateway_policy import gateway_policy
 from orchestrator.core.key_words import LIMIT_WORDS
 from orchestrator.core.keys import OWN_IDS, Key, KeyLimits, Keys, KeyUsage
+from orchestrator.core.profile import Engine
 from paced_engine.running import running_engine
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -39,6 +40,10 @@ def test_the_gateway_takes_what_is_said_of_every_profile(name: str, tmp_path: Pa
     key_files.write_policy(tmp_path, gateway_policy(advice.profile, settings, placement), OWNER)
     policy = Policy.model_validate_json((tmp_path / "policy.json").read_text(encoding="utf-8"))
     assert policy.profile == name
+    # GGUF profiles have no tokenizer.json: their engine counts.
+    counts = {Engine.LLAMACPP: "llama.cpp", Engine.KT_LEGACY: "kt-legacy"}
+    assert policy.capabilities.tokenize == counts.get(advice.profile.engine)
+    assert policy.model.tokenizer_file is None
     assert policy.model.public == settings.model_name
     assert policy.queue.capacity == placement.slots
     assert policy.timeouts.first_token_base_s == settings.first_token_timeout_s

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 from paced_engine.pace import Pace
 from paced_engine.seen import Memory, Seen
+from paced_engine.tokenizing import PATHS, Tokenizing
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -21,6 +22,7 @@ class PacedEngine:
         self._pace = pace
         self._api_key = api_key
         self._health_status = 200
+        self._tokenizing = Tokenizing()
         self.memory = Memory()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,6 +37,9 @@ class PacedEngine:
                 await _send_json(send, self._health_status, {"status": self._health_status})
             case "POST", "/_health":
                 self._health_status = int(await _read(receive))
+                await _send_json(send, 200, {})
+            case "POST", "/_tokenizing":
+                self._tokenizing = Tokenizing(**json.loads(await _read(receive)))
                 await _send_json(send, 200, {})
             case "GET", "/_seen":
                 await self._tell(scope, send)
@@ -86,8 +91,18 @@ class PacedEngine:
                 await _send_json(send, 200, {"object": "list", "data": [model]})
             case "POST", "/v1/chat/completions" | "/v1/completions":
                 await self._chat(seen, receive, send)
+            case "POST", _ if path in PATHS:
+                await self._count(seen, send)
             case _:
                 await _send_json(send, 404, _error(f"no {method} {path}", 404))
+
+    async def _count(self, seen: Seen, send: Send) -> None:
+        counts = self._tokenizing
+        await asyncio.sleep(counts.delay_s)
+        if counts.status == 200:
+            await _send_json(send, 200, counts.answer(seen.path, seen.body))
+        else:
+            await _send_json(send, counts.status, _error("not counted", counts.status))
 
     async def _chat(self, seen: Seen, receive: Receive, send: Send) -> None:
         try:

@@ -46,6 +46,10 @@ class RunningEngine:
     def set_health(self, status: int) -> None:
         self._ask("POST", "/_health", str(status).encode(), within_s=10)
 
+    def set_tokenizing(self, **how: Any) -> None:
+        """Anew: what is not said is as at the start."""
+        self._ask("POST", "/_tokenizing", json.dumps(how).encode(), within_s=10)
+
     def _get(self, path: str, *, within_s: float) -> tuple[int, Any]:
         return self._ask("GET", path, None, within_s=within_s)
 

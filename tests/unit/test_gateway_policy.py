@@ -67,3 +67,11 @@ def test_each_engine_is_asked_for_what_it_can_do() -> None:
     without = told({"engine": "kt-sglang", "kt_sglang": SGLANG | {"tool_call_parser": ""}})
     assert without["capabilities"]["tools"] is False
     assert told()["capabilities"]["metrics_path"] == "/metrics"
+
+
+def test_engines_that_can_count_are_asked_to() -> None:
+    legacy = told({"engine": "kt-legacy", "kt_legacy": {}})
+    sglang = told({"engine": "kt-sglang", "kt_sglang": SGLANG})
+    assert told()["capabilities"]["tokenize"] == "llama.cpp"
+    assert legacy["capabilities"]["tokenize"] == "kt-legacy"
+    assert sglang["capabilities"]["tokenize"] is None

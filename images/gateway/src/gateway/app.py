@@ -23,6 +23,7 @@ from gateway.body import BodyRoom
 from gateway.control import Control
 from gateway.counting import prepare_counter
 from gateway.dialects.table import DIALECTS, voice_of
+from gateway.engine_counting import EngineCounter
 from gateway.engine_watch import EngineWatch
 from gateway.errors import INTERNAL, ApiError, unknown_path, wrong_method
 from gateway.exchange import Exchange, Services
@@ -66,6 +67,7 @@ def create_app(settings: Settings) -> ASGIApp:
     engine = Engine(str(settings.upstream_url), read_key(settings.upstream_key_file))
     services = Services(
         engine=engine,
+        counter=EngineCounter(engine),
         policy=policy,
         room=WaitingRoom(line, metrics),
         accounts=Accounts(

@@ -1,6 +1,6 @@
 """What the engine is asked, whichever API the client spoke."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,15 @@ from gateway.errors import NOT_JSON, TOO_DEEP, Refused
 _SURELY_WRITTEN_DEPTH = 200
 _MOST_OBJECTS = 10**6
 """An empty one is two bytes there and seventy here. Text may hold as many braces, if hardly ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    count: int
+    opens_thinking: bool = False
+    """The prompt itself ends in `<think>`, so that the answer begins inside."""
+    tokens: list[int] | None = None
+    """None where the engine says only how many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,10 @@ class EngineRequest:
     names: Mapping[str, str] = field(default_factory=dict)
     """What the caller's API calls the fields that a refusal may name."""
     answer: bytes | None = None
+    answer_of: Callable[[Counted], bytes] | None = None
+    """Makes the answer of what is counted in `parsed`; `answer` is for where nobody can count."""
+    opens_thinking: bool = False
+    """Said by an engine that was asked: its prompt ends in `<think>`."""
 
 
 def prompt_field(parsed: Mapping[str, Any]) -> str:

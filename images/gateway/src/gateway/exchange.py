@@ -19,6 +19,8 @@ from gateway.body import BodyRoom, ClientLeftError, Shelf, read_body
 from gateway.caller import Caller, caller_of
 from gateway.deadlines import EngineLateError, Patience
 from gateway.dialects.dialect import Dialect
+from gateway.dialects.openai import splits_thinking
+from gateway.engine_counting import EngineCounter, asks_engine
 from gateway.engine_request import EngineRequest
 from gateway.engine_watch import EngineWatch
 from gateway.errors import (
@@ -62,6 +64,7 @@ class Services:
     """What all routes share."""
 
     engine: Engine
+    counter: EngineCounter
     policy: Reloaded[Policy]
     room: WaitingRoom
     accounts: Accounts
@@ -102,7 +105,9 @@ class Exchange:
                 limit_bytes=self._services.max_body_bytes,
                 within_s=self._services.body_timeout_s,
             )
-            asked = _ranked(scope, await understood(self._dialect, body, policy))
+            asked = _ranked(
+                scope, await understood(self._dialect, body, policy, self._services.counter)
+            )
         except ClientLeftError:
             self._metrics.cancelled.labels("uploading").inc()
             return
@@ -206,6 +211,10 @@ class Exchange:
         if relay.asked.admitted and relay.policy.capabilities.abort_path is not None:
             relay.engine_id = new_engine_id()
             body = with_engine_id(relay.asked, relay.engine_id)
+        if asks_engine(relay.policy) and splits_thinking(relay.asked, relay.policy):
+            # Here it surely is the engine that will answer.
+            opens = await self._services.counter.opens_thinking(relay.asked.parsed, relay.policy)
+            relay.asked = replace(relay.asked, opens_thinking=opens)
         prefilling = self._services.prefilling
         prefilling.add(relay)
         prompts = (each.asked.prompt_tokens_estimate for each in prefilling if each.is_silent)

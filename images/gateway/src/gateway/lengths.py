@@ -33,17 +33,16 @@ class Length:
     """None where it surely fits and was not counted."""
 
 
-def length_of(asked: EngineRequest, parsed: Mapping[str, Any], policy: Policy) -> Length:
-    """`parsed`: the request as the engine will get it, but for what this decides."""
+def length_of(
+    asked: EngineRequest, parsed: Mapping[str, Any], policy: Policy, prompt_tokens: int | None
+) -> Length:
+    """`parsed`: the request as the engine will get it, but for what this decides.
+
+    `prompt_tokens`: None where nobody has counted.
+    """
     most = policy.model.max_tokens
-    named = {name: int(parsed[name]) for name in CAPS if parsed.get(name) is not None}
-    if named.get(_LLAMACPPS, 0) < 0:
-        del named[_LLAMACPPS]
-        named |= {} if most is None else {_LLAMACPPS: most}
-    if most is not None:
-        named = {name: min(value, most) for name, value in named.items()}
+    named = _named(parsed, most)
     wanted = min(named.values()) if named else None
-    prompt_tokens = _counted(asked, parsed, policy, wanted if wanted is not None else most or 1)
     if prompt_tokens is not None and policy.model.context_tokens is not None:
         room = policy.model.context_tokens - prompt_tokens
         if room < max(wanted or 1, 1):
@@ -64,22 +63,35 @@ def length_of(asked: EngineRequest, parsed: Mapping[str, Any], policy: Policy) -
     return Length(changes=named, cap=cap, prompt_tokens=prompt_tokens)
 
 
+def may_not_fit(asked: EngineRequest, parsed: Mapping[str, Any], policy: Policy) -> bool:
+    """Only then is it worth counting; for nothing where no context is known."""
+    context, most = policy.model.context_tokens, policy.model.max_tokens
+    if context is None:
+        return False
+    wanted = min(_named(parsed, most).values(), default=most or 1)
+    size = len(asked.body or b"") + len((policy.defaults.system_message or "").encode())
+    around = _TEMPLATE_BYTES + _MESSAGE_BYTES * len(parsed.get("messages") or ())
+    # Templates may lay tools out at more length than they came in.
+    return size + around + wanted > context or bool(parsed.get("tools"))
+
+
+def counted_by_file(parsed: Mapping[str, Any], policy: Policy) -> int | None:
+    context, counter = policy.model.context_tokens, counter_of(policy)
+    if counter is None or context is None:
+        return None
+    return count_prompt(counter, parsed, enough=4 * context)
+
+
 def count_prompt(counter: Counter, parsed: Mapping[str, Any], *, enough: int) -> int:
     if "prompt" in parsed:
         return counter.count_prompt(parsed["prompt"], enough=enough)
     return counter.count_chat(parsed, enough=enough)
 
 
-def _counted(
-    asked: EngineRequest, parsed: Mapping[str, Any], policy: Policy, wanted: int
-) -> int | None:
-    context = policy.model.context_tokens
-    if context is None:
-        return None
-    size = len(asked.body or b"") + len((policy.defaults.system_message or "").encode())
-    around = _TEMPLATE_BYTES + _MESSAGE_BYTES * len(parsed.get("messages") or ())
-    # Templates may lay tools out at more length than they came in.
-    if size + around + wanted <= context and not parsed.get("tools"):
-        return None
-    counter = counter_of(policy)
-    return None if counter is None else count_prompt(counter, parsed, enough=4 * context)
+def _named(parsed: Mapping[str, Any], most: int | None) -> dict[str, int]:
+    """The ends that the request sets, none beyond the profile's most."""
+    named = {name: int(parsed[name]) for name in CAPS if parsed.get(name) is not None}
+    if named.get(_LLAMACPPS, 0) < 0:
+        del named[_LLAMACPPS]
+        named |= {} if most is None else {_LLAMACPPS: most}
+    return named if most is None else {name: min(value, most) for name, value in named.items()}

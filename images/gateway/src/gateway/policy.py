@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+TokenizeApi = Literal["llama.cpp", "kt-legacy"]
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +48,8 @@ class Capabilities(_Part):
     abort_grace_s: float = Field(default=0.0, ge=0)
     """How long the engine may go on after its connection was closed."""
     metrics_path: str | None = None
+    tokenize: TokenizeApi | None = None
+    """How the engine is asked to count tokens, where `model.tokenizer_file` names no file for it."""
 
 
 class Timeouts(_Part):

@@ -4,7 +4,7 @@ Works on requests in the engine's own dialect (OpenAI's), after a client's diale
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -12,7 +12,7 @@ import orjson
 from gateway.capabilities import refuse_unsupported
 from gateway.engine_request import EngineRequest
 from gateway.errors import Refused
-from gateway.lengths import length_of
+from gateway.lengths import counted_by_file, length_of, may_not_fit
 from gateway.policy import Defaults, Policy
 from gateway.prefixes import prefix_of
 from gateway.request_errors import model_not_found
@@ -21,25 +21,52 @@ from gateway.request_errors import model_not_found
 _BYTES_PER_TOKEN = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request as the engine gets it, but for what its length decides."""
+
+    asked: EngineRequest
+    changes: Mapping[str, Any]
+    to_count: Mapping[str, Any] | None
+    """The request for whoever counts it; None where it surely fits."""
+
+
 def shaped(asked: EngineRequest, policy: Policy) -> EngineRequest:
     """The request as the engine gets it; Refused where the policy does not allow it."""
-    if asked.body is None or not asked.admitted:
+    if (draft := drafted(asked, policy)) is None:
         return asked
+    uncounted = draft.to_count
+    counted = None if uncounted is None else counted_by_file(uncounted, policy)
+    return finished(draft, policy, counted)
+
+
+def drafted(asked: EngineRequest, policy: Policy) -> Draft | None:
+    """None: there is nothing to change, nor anything to count."""
+    if asked.body is None or not asked.admitted:
+        return None
     refuse_unsupported(asked, policy.capabilities)
     changes = {
         **_model(asked.parsed, policy),
         **_defaults(asked.parsed, policy.defaults),
         **_usage(asked),
     }
-    length = length_of(asked, {**asked.parsed, **changes}, policy)
-    changes |= length.changes
+    parsed = {**asked.parsed, **changes}
+    return Draft(asked, changes, parsed if may_not_fit(asked, parsed, policy) else None)
+
+
+def finished(draft: Draft, policy: Policy, prompt_tokens: int | None) -> EngineRequest:
+    """`prompt_tokens`: None where nobody has counted."""
+    asked, changes = draft.asked, draft.changes
+    length = length_of(asked, {**asked.parsed, **changes}, policy, prompt_tokens)
+    changes = {**changes, **length.changes}
+    body = asked.body or b""
     changes = {name: value for name, value in changes.items() if asked.parsed.get(name) != value}
     parsed = {**asked.parsed, **changes}
     return replace(
         asked,
         parsed=parsed,
-        body=_body(asked.body, asked.parsed, changes),
-        prompt_tokens_estimate=length.prompt_tokens or _estimate(asked.body, parsed),
+        body=_body(body, asked.parsed, changes),
+        prompt_tokens_estimate=length.prompt_tokens or _estimate(body, parsed),
         max_tokens_cap=length.cap * _answers(parsed),
         prefix=prefix_of(parsed),
         usage_asked=asked.usage_asked and "stream_options" not in changes,

@@ -11,8 +11,9 @@ from gateway.dialects.anthropic_fields import COUNT_FIELDS, MESSAGES_FIELDS, che
 from gateway.dialects.anthropic_request import chat_of
 from gateway.dialects.engine_errors import answer_in
 from gateway.dialects.openai import CHAT_PATH, split_answer, think_filters
+from gateway.engine_counting import asks_engine
 from gateway.engine_refusals import engine_error
-from gateway.engine_request import EngineRequest, read_object
+from gateway.engine_request import Counted, EngineRequest, read_object
 from gateway.errors import ApiError, Headers, Refusal
 from gateway.filters import Filter
 from gateway.policy import Policy
@@ -83,7 +84,7 @@ class Messages(AnthropicVoice):
 
 
 class CountTokens(AnthropicVoice):
-    """How long a prompt is: by the model's tokenizer, or roughly where the profile names none."""
+    """How long a prompt is: by the model's tokenizer, or roughly where there is none to ask."""
 
     method = "POST"
     path = COUNT_PATH
@@ -97,8 +98,14 @@ class CountTokens(AnthropicVoice):
             tokens = len(orjson.dumps(asked["messages"])) // _BYTES_PER_TOKEN
         else:
             tokens = counter.count_chat(asked, enough=_COUNTED_TOKENS)
-        answer = orjson.dumps({"input_tokens": tokens})
-        return EngineRequest(method="POST", path=CHAT_PATH, admitted=False, answer=answer)
+        return EngineRequest(
+            method="POST",
+            path=CHAT_PATH,
+            parsed=asked,
+            admitted=False,
+            answer=_count_of(Counted(count=tokens)),
+            answer_of=_count_of if asks_engine(policy) else None,
+        )
 
     def filters(self, asked: EngineRequest, policy: Policy) -> Sequence[Filter]:  # noqa: ARG002 - a Dialect
         return ()
@@ -111,6 +118,10 @@ class CountTokens(AnthropicVoice):
 
     def comment(self, text: str) -> bytes:  # noqa: ARG002 - a Dialect
         return b""
+
+
+def _count_of(counted: Counted) -> bytes:
+    return orjson.dumps({"input_tokens": counted.count})
 
 
 def _name(asked: EngineRequest, policy: Policy) -> str:

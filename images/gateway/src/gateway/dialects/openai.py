@@ -150,7 +150,7 @@ COMPLETIONS = Generation(COMPLETIONS_PATH, COMPLETIONS_FIELDS)
 
 def think_filters(asked: EngineRequest, policy: Policy) -> list[Filter]:
     """For every API whose answers are made of the engine's chat."""
-    if not _splits(asked, policy):
+    if not splits_thinking(asked, policy):
         return []
     answers = asked.parsed.get("n") or 1
     return [ThinkSplit(opened=_opened(asked, policy), answers=answers)]
@@ -160,7 +160,7 @@ def split_answer(
     asked: EngineRequest, answer: dict[str, Any], policy: Policy
 ) -> dict[str, Any] | None:
     """The engine's whole answer with its thinking told apart; None where there is none to tell."""
-    if not _splits(asked, policy):
+    if not splits_thinking(asked, policy):
         return None
     opened = _opened(asked, policy)
     choices = answer["choices"]
@@ -173,19 +173,23 @@ def split_answer(
 
 def _split(asked: EngineRequest, body: bytes, policy: Policy) -> bytes:
     try:
-        told = split_answer(asked, orjson.loads(body), policy) if _splits(asked, policy) else None
+        told = (
+            split_answer(asked, orjson.loads(body), policy)
+            if splits_thinking(asked, policy)
+            else None
+        )
     except (ValueError, LookupError, TypeError):
         return body
     return body if told is None else orjson.dumps(told)
 
 
-def _splits(asked: EngineRequest, policy: Policy) -> bool:
+def splits_thinking(asked: EngineRequest, policy: Policy) -> bool:
     return policy.model.think == "split" and asked.path == CHAT_PATH
 
 
 def _opened(asked: EngineRequest, policy: Policy) -> bool:
     counter = counter_of(policy)
-    return counter is not None and counter.opens_thinking(asked.parsed)
+    return asked.opens_thinking if counter is None else counter.opens_thinking(asked.parsed)
 
 
 def _models(policy: Policy) -> bytes | None:

@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 
 from gateway.counting import Counter, counter_of
-from gateway.engine_request import EngineRequest, read_object
+from gateway.engine_counting import asks_engine
+from gateway.engine_request import Counted, EngineRequest, read_object
 from gateway.errors import Headers, OpenAIVoice
 from gateway.fields import FLAG, MESSAGES, OBJECTS, TEXT, Fields
 from gateway.filters import Filter
@@ -37,9 +38,21 @@ class Tokenize(OpenAIVoice):
         parsed = read_object(body)
         TOKENIZE_FIELDS.check(parsed)
         counter = counter_of(policy)
-        answer = None if counter is None else _answer(counter, parsed, policy)
+        answer_of = None
+        if asks_engine(policy):
+            parsed = _to_count(parsed)
+
+            def answer_of(counted: Counted) -> bytes:
+                return _told(counted, policy)
+
         return EngineRequest(
-            method="POST", path=self.path, body=body, parsed=parsed, admitted=False, answer=answer
+            method="POST",
+            path=self.path,
+            body=body,
+            parsed=parsed,
+            admitted=False,
+            answer=None if counter is None else _answer(counter, parsed, policy),
+            answer_of=answer_of,
         )
 
     def filters(self, asked: EngineRequest, policy: Policy) -> Sequence[Filter]:  # noqa: ARG002 - a Dialect
@@ -61,5 +74,18 @@ def _answer(counter: Counter, parsed: Mapping[str, Any], policy: Policy) -> byte
     else:
         text = parsed["prompt"] if parsed.get("prompt") is not None else parsed["content"]
         tokens = counter.tokens(text, special=parsed.get("add_special_tokens") is not False)
-    said = {"tokens": tokens, "count": len(tokens), "max_model_len": policy.model.context_tokens}
-    return orjson.dumps(said)
+    return _told(Counted(count=len(tokens), tokens=tokens), policy)
+
+
+def _to_count(parsed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As the engine's own dialect has it: `messages` before `prompt`, which `content` is here."""
+    if parsed.get("messages") is not None:
+        return {name: value for name, value in parsed.items() if name != "prompt"}
+    prompt = parsed["prompt"] if parsed.get("prompt") is not None else parsed["content"]
+    return {"prompt": prompt, "add_special_tokens": parsed.get("add_special_tokens")}
+
+
+def _told(counted: Counted, policy: Policy) -> bytes:
+    tokens = {} if counted.tokens is None else {"tokens": counted.tokens}
+    numbers = {"count": counted.count, "max_model_len": policy.model.context_tokens}
+    return orjson.dumps({**tokens, **numbers})

@@ -1,5 +1,6 @@
 """The HTTP interface, in plain ASGI: which path does what, and who may."""
 
+import dataclasses
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +23,7 @@ from kt_legacy_engine.asking import Asking
 from kt_legacy_engine.desk import Desk
 from kt_legacy_engine.errors import ApiError, no_key
 from kt_legacy_engine.replies import ChatShape, CompletionShape
-from kt_legacy_engine.requests import read_abort, read_chat, read_completion
+from kt_legacy_engine.requests import read_abort, read_chat, read_completion, read_tokenize
 from kt_legacy_engine.stage import Stage
 
 _OPEN = "/health"
@@ -45,6 +46,7 @@ class App:
             f"{_MODELS}/{asking.model_name}": ("GET", self._model),
             "/v1/chat/completions": ("POST", self._chat),
             "/v1/completions": ("POST", self._completion),
+            "/tokenize": ("POST", self._tokenize),
             "/abort_request": ("POST", self._abort),
         }
 
@@ -101,6 +103,10 @@ class App:
         for prefix in ("chatcmpl-", "cmpl-"):
             rid = rid.removeprefix(prefix)
         await answer_json(send, 200, {"aborted": self._desk.abort(rid)})
+
+    async def _tokenize(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        found = await self._asking.tokenized(read_tokenize(await read_body(receive)))
+        await answer_json(send, 200, dataclasses.asdict(found))
 
     async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = read_chat(await read_body(receive))

@@ -7,8 +7,26 @@ from dataclasses import dataclass
 from kt_legacy_engine.errors import bad_request, prompt_too_long, unknown_model
 from kt_legacy_engine.generating import Ask
 from kt_legacy_engine.model import Tokenizer
-from kt_legacy_engine.requests import ChatRequest, CompletionRequest, Request, check
+from kt_legacy_engine.requests import (
+    ChatRequest,
+    CompletionRequest,
+    Request,
+    TokenizeRequest,
+    check,
+)
 from kt_legacy_engine.sampling import Sampling
+
+_THINK = b"<think>"
+# It has as many as it has bytes, at most; line ends may follow.
+_END_TOKENS = len(_THINK) + 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenized:
+    """`opens_thinking`: the chat template ends the prompt in `<think>`."""
+
+    count: int
+    opens_thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +52,20 @@ class Asking:
         if all(isinstance(token, int) for token in prompt):
             return await self._ask(request, lambda: self._known(prompt))
         return await self._ask(request, lambda: self.tokenizer.encode(str(prompt[0])))
+
+    async def tokenized(self, request: TokenizeRequest) -> Tokenized:
+        """Needs no model, and so no turn: it is answered while a reply is made."""
+        try:
+            return await asyncio.to_thread(self._tokenized, request)
+        except ValueError as error:
+            raise bad_request(str(error), "messages") from None
+
+    def _tokenized(self, request: TokenizeRequest) -> Tokenized:
+        if request.messages is None:
+            return Tokenized(count=len(self.tokenizer.encode(request.prompt or "")))
+        tokens = self.tokenizer.encode_chat([message.plain() for message in request.messages])
+        end = b"".join(self.tokenizer.raw(token) for token in tokens[-_END_TOKENS:])
+        return Tokenized(count=len(tokens), opens_thinking=end.rstrip().endswith(_THINK))
 
     def _known(self, tokens: list[int] | list[str]) -> list[int]:
         numbers = [int(token) for token in tokens]

@@ -133,6 +133,23 @@ def read_completion(body: bytes) -> CompletionRequest:
         raise _refused(error) from None
 
 
+class TokenizeRequest(_Table):
+    """One of both."""
+
+    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    prompt: str | None = None
+
+
+def read_tokenize(body: bytes) -> TokenizeRequest:
+    try:
+        request = TokenizeRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise _refused(error) from None
+    if (request.messages is None) == (request.prompt is None):
+        raise bad_request("Either messages or a prompt is needed, not both.", "messages")
+    return request
+
+
 class Abort(_Table):
     rid: str = Field(min_length=1)
 
