@@ -30,6 +30,7 @@ class Standing:
 
     policy: MemoryPolicy
     nodes: tuple[int, ...]
+    memory_limit_bytes: int = 0
 
 
 def standing_of(env: Mapping[str, str], profile: str) -> Standing | None:
@@ -38,7 +39,10 @@ def standing_of(env: Mapping[str, str], profile: str) -> Standing | None:
     known = policy in {each.value for each in MemoryPolicy} and all(map(str.isdecimal, nodes))
     if env.get("STACK_PROFILE") != profile or not known:
         return None
-    return Standing(MemoryPolicy(policy), tuple(map(int, nodes)))
+    limit = env.get("STACK_INFERENCE_MEMORY_BYTES", "")
+    return Standing(
+        MemoryPolicy(policy), tuple(map(int, nodes)), int(limit) if limit.isdecimal() else 0
+    )
 
 
 def choose_nodes(

@@ -68,7 +68,9 @@ def place(
     cores = count_cores(nodes, facts, allowed)
     threads = choose_threads(cores, settings.threads, beside_gpu=uses_gpu)
     gpus, why_gpus = choose_gpus(profile, settings, facts)
-    limit, why_limit = _memory_limit(profile, settings, inventory, terms, policy, len(nodes))
+    limit, why_limit = _memory_limit(
+        profile, settings, inventory, terms, policy, len(nodes), standing
+    )
     max_tokens = min(settings.max_tokens, settings.context_tokens - 1)
     told = Told(
         model_name=settings.model_name,
@@ -157,8 +159,13 @@ def _memory_limit(  # noqa: PLR0913, PLR0917 - each decides it
     terms: Sequence[Term],
     policy: MemoryPolicy,
     nodes: int,
+    standing: Standing | None,
 ) -> tuple[int, str]:
-    """It counts page cache. What llama.cpp packs anew is in memory twice while it loads."""
+    """It counts page cache. What llama.cpp packs anew is in memory twice while it loads.
+
+    Files whose headers can be read only once they are here give another sum then: a limit that is
+    enough stays, so that a second `up` does not start the engine anew for it.
+    """
     if settings.inference_memory_bytes:
         given = settings.inference_memory_bytes
         return given, f"as set: inference_memory_bytes = {given}"
@@ -171,6 +178,8 @@ def _memory_limit(  # noqa: PLR0913, PLR0917 - each decides it
     margin = 256 * MIB + need // 20 + twice
     least = profile.needs.memory.least_bytes
     limit = -(-max(need + margin, least) // MIB) * MIB
+    if standing is not None and limit <= standing.memory_limit_bytes <= 2 * limit:
+        return standing.memory_limit_bytes, f"as it runs now: enough for {_gb(limit)}"
     why = f"{_gb(need)} of the budget + {_gb(margin)} of margin, at least {_gb(least)}"
     return limit, f"{why}; page cache counts in it"
 

@@ -136,3 +136,14 @@ def test_it_is_read_from_what_the_stack_was_started_with(
         encoding="utf-8",
     )
     assert first_advice(R1, layers, where, AMX).placement.nodes == nodes
+
+
+def test_a_limit_that_is_enough_stays_when_the_headers_come_to_be_known() -> None:
+    # Of a file in a wheel nothing is known before it is here: its published figures ask for more.
+    facts, demo = hosts.no_gpu_small(), a_profile("demo")
+    known = advise(demo, (), facts, tinyseek(), 0).placement.memory_limit_bytes
+    policy, nodes = MemoryPolicy.LOCAL, (0,)
+    for before, after in ((known + 1, known + 1), (known - 1, known), (2 * known + 1, known)):
+        standing = Standing(policy, nodes, before)
+        found = advise(demo, (), facts, tinyseek(), 0, standing=standing)
+        assert found.placement.memory_limit_bytes == after
