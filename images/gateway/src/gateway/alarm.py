@@ -1,13 +1,14 @@
 """A limit on the time of a block of code, as `asyncio.timeout` is from Python 3.11 on."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 
 from typing_extensions import Self
 
 
-class Alarm:
+class Alarm(ABC):
     """Cancels the task that is in its block when it rings, and raises an error in the place of that.
 
     A subclass says in `_rings` what it is about, and may set it anew: the timer costs a microsecond,
@@ -48,9 +49,9 @@ class Alarm:
         if self._error is not None and self._task is not None:
             self._task.cancel()
 
+    @abstractmethod
     def _rings(self) -> Exception | None:
         """The error, or None after having set the alarm anew."""
-        raise NotImplementedError
 
 
 class Within(Alarm):

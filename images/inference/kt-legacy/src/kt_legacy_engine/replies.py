@@ -1,6 +1,7 @@
 """The shapes of OpenAI's answers: whole, and piece by piece."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from kt_legacy_engine.model import Tokenizer
 DONE = b"data: [DONE]\n\n"
 
 
-class Shape:
+class Shape(ABC):
     """What chat and completions differ in."""
 
     def __init__(self, *, id_: str, model: str, created: int, tokenizer: Tokenizer) -> None:
@@ -21,27 +22,27 @@ class Shape:
         """Of a stream that ends with its usage, all other events say that they have none."""
         self._head |= {"usage": None}
 
+    @abstractmethod
     def opening(self) -> bytes | None:
         """The first event of a stream."""
-        raise NotImplementedError
 
-    def event(self, text: str, chances: Sequence[Chance] | None) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def event(self, text: str, chances: Sequence[Chance] | None) -> bytes: ...
 
-    def closing(self, finish: Finish) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def closing(self, finish: Finish) -> bytes: ...
 
+    @abstractmethod
     def whole(
         self,
         text: str,
         chances: Sequence[Chance] | None,
         finish: Finish,
         usage: dict[str, Any],
-    ) -> bytes:
-        raise NotImplementedError
+    ) -> bytes: ...
 
-    def usage_event(self, usage: dict[str, Any]) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def usage_event(self, usage: dict[str, Any]) -> bytes: ...
 
 
 class ChatShape(Shape):

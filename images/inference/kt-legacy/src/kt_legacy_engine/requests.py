@@ -3,6 +3,7 @@
 What it can't do is refused. Fields that change nothing about the reply may hold anything.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -75,8 +76,8 @@ class _Common(_Table):
         return self.max_tokens
 
     @property
-    def alternatives(self) -> int | None:
-        raise NotImplementedError
+    @abstractmethod
+    def alternatives(self) -> int | None: ...
 
     @property
     def include_usage(self) -> bool:
