@@ -64,12 +64,20 @@ def an_engine(appliance: Appliance) -> Iterator[Engine]:
                 detach=True,
             )
             made.append(container)
-            eventually(lambda: "\nserving " in container.logs().decode(), "the engine serves")
+            eventually(lambda: serves(container), "the engine serves")
             return container
 
         yield make
         for container in made:
             container.remove(force=True)
+
+
+def serves(container: Container) -> bool:
+    """By its own healthcheck: the log has its lines in pieces while the engine writes there too."""
+    container.reload()
+    assert container.status == "running", container.logs().decode()
+    status, _ = container.exec_run(["python3", "-m", "llamacpp_engine.health"])
+    return bool(status == 0)
 
 
 def report_of(container: Container) -> PageReport:

@@ -376,6 +376,20 @@ def test_a_load_that_fails_ends_it_with_1_after_the_engines_own_words(
     assert words.index("failed to load GGUF split") < words.index("could not start")
 
 
+@pytest.mark.parametrize(
+    ("engine", "line"),
+    [
+        ("refuses", "error: the engine could not start with "),
+        ("crashes", "error: the engine was ended by SIGABRT"),
+    ],
+)
+def test_what_went_wrong_has_lines_of_its_own_though_the_engine_left_one_half_written(
+    container: Container, engine: str, line: str
+) -> None:
+    _, words = container.run(engine)
+    assert any(said.startswith(line) for said in words.splitlines())
+
+
 def test_an_engine_that_crashes_ends_it_with_the_signals_exit_code(container: Container) -> None:
     code, words = container.run("crashes")
     assert code == 128 + signal.SIGABRT

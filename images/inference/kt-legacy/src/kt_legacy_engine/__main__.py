@@ -25,6 +25,7 @@ from kt_legacy_engine.settings import (
     read_settings,
     shards,
 )
+from wire.telling import tell
 
 WORKER = (sys.executable, "-m", "kt_legacy_engine.worker")
 
@@ -59,15 +60,10 @@ def main(
     except Refused as refusal:
         sys.stderr.write(refusal.lines())
         return refusal.exit_code
-    memory.place(settings, say)
+    memory.place(settings, tell)
     return asyncio.run(
-        serve(service, spec, worker, _environment(environment, settings, chosen), say)
+        serve(service, spec, worker, _environment(environment, settings, chosen), tell)
     )
-
-
-def say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def _spec(arguments: Arguments, settings: Settings, folder: Path, found: tuple[Path, ...]) -> Spec:

@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from kt_legacy_engine.memory import warm_weights
 from kt_legacy_engine.pipe import Ready, Server
 from kt_legacy_engine.refusals import Refused
+from wire.telling import tell
 
 
 def main(fd: int) -> int:
@@ -18,23 +19,18 @@ def main(fd: int) -> int:
         from kt_legacy_engine.gpu import refuse_unfit_gpus  # noqa: PLC0415
 
         refuse_unfit_gpus(spec.rules)
-        warm_weights(spec, _say)
+        warm_weights(spec, tell)
         # Only now: importing the engine already needs a driver.
         from kt_legacy_engine.engine import load  # noqa: PLC0415
 
         model, about = load(spec, server.tell)
     except Refused as refusal:
-        sys.stderr.write(refusal.lines())
+        tell(*refusal.lines().splitlines())
         return refusal.exit_code
     server.serve(
         model, Ready(capacity=model.capacity, vocabulary=model.vocabulary, about=tuple(about))
     )
     return 0
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
 from llamacpp_engine.settings import Settings
+from wire.telling import tell
 
 
 def serve(settings: Settings, model: Path, key: SecretStr, chat_template: str | None) -> int:
@@ -23,11 +23,13 @@ def serve(settings: Settings, model: Path, key: SecretStr, chat_template: str | 
     try:
         server = xllamacpp.Server(params)
     except (RuntimeError, ValueError) as error:
-        _say(f"error: the engine could not start with {model}")
-        _say(f"why: {error}")
-        _say("next: see the engine's own lines above, then: python3 -m orchestrator up")
+        tell(
+            f"error: the engine could not start with {model}",
+            f"why: {error}",
+            "next: see the engine's own lines above, then: python3 -m orchestrator up",
+        )
         return 1
-    _say(f"serving {settings.model_name} on {server.listening_address}")
+    tell(f"serving {settings.model_name} on {server.listening_address}")
     # The engine serves from threads of its own for as long as `server` lives.
     while server:
         signal.pause()
@@ -63,8 +65,3 @@ def configure(params: Any, settings: Settings, model: Path, key: SecretStr) -> N
     params.endpoint_metrics = True
     # Comment lines in a silent stream: not every OpenAI client skips them.
     params.sse_ping_interval = -1
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

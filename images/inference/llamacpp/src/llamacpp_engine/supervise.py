@@ -11,6 +11,8 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from wire.telling import tell
+
 STOP = frozenset({signal.SIGTERM, signal.SIGINT})
 WATCHED = STOP | {signal.SIGCHLD}
 
@@ -39,7 +41,7 @@ def _watch(child: int, answers: Callable[[], bool], look_every_s: float) -> int:
     while True:
         received = signal.sigtimedwait(WATCHED, look_every_s)
         if received is not None and received.si_signo in STOP:
-            _say(f"stopping: {signal.Signals(received.si_signo).name}")
+            tell(f"stopping: {signal.Signals(received.si_signo).name}")
             _end(child, signal.SIGTERM)
             return 0
         if received is not None:
@@ -54,7 +56,7 @@ def _watch(child: int, answers: Callable[[], bool], look_every_s: float) -> int:
         misses += heard
         # When the engine's main loop ends it closes its port and lets the process live.
         if misses > 1:
-            _say("the engine no longer listens: ending it")
+            tell("the engine no longer listens: ending it")
             _end(child, signal.SIGKILL)
             return 1
 
@@ -96,12 +98,7 @@ def _end(child: int, number: signal.Signals) -> None:
 def _failure(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        _say(f"error: the engine was ended by {signal.Signals(-code).name}")
+        tell(f"error: the engine was ended by {signal.Signals(-code).name}")
         return 128 - code
-    _say(f"the engine ended by itself with exit code {code}")
+    tell(f"the engine ended by itself with exit code {code}")
     return code or 1
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

@@ -30,6 +30,7 @@ class Server:
         behaviour = os.environ["FAKE_ENGINE"]
         if behaviour == "refuses":
             sys.stderr.write("E load_model: failed to load GGUF split\n")
+            _begin_a_line()
             message = "Failed to init server, please check the input params."
             raise RuntimeError(message)
         if behaviour == "loads-for-ever":
@@ -37,8 +38,16 @@ class Server:
             # Like the real one: in C, and without letting go of the interpreter.
             ctypes.PyDLL(None).sleep(600)
         if behaviour == "crashes":
+            _begin_a_line()
             os.kill(os.getpid(), signal.SIGABRT)
         self.listener = socket.create_server(("127.0.0.1", params.port))
+        _begin_a_line()
+
+
+def _begin_a_line() -> None:
+    """Like the real one's log thread, which writes a line in pieces: the rest comes later."""
+    sys.stderr.write("0.00.105.488 I ")
+    sys.stderr.flush()
 
 
 def _plain(value: Any) -> Any:
