@@ -21,6 +21,7 @@ from orchestrator.choosing import (
     previous_profile,
     ranking_of,
     read_facts,
+    refuse_misplaced,
     refuse_unfit,
     with_reach,
 )
@@ -58,6 +59,7 @@ def plan(typed: Typed) -> int:
     trouble: OrchestratorError | None = None
     try:
         if lookout is None:
+            refuse_misplaced(considered)
             refuse_unfit(considered, typed.forced)
         else:
             prepared = prepare(considered, place, lookout, typed.forced)

@@ -8,6 +8,7 @@ from pathlib import Path
 from orchestrator.adapters import files, index, profile_files
 from orchestrator.adapters.host import ca_bundle, load_facts, read_held, read_host
 from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.adapters.placement_files import folders, read_form
 from orchestrator.adapters.reach import read_reach
 from orchestrator.console import Console
 from orchestrator.core.advice import Advice, advise
@@ -16,6 +17,9 @@ from orchestrator.core.deriving import derived
 from orchestrator.core.errors import BadConfiguration, UnfitHost
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory
+from orchestrator.core.kt_legacy.form import Form
+from orchestrator.core.kt_legacy.layout import problems
+from orchestrator.core.kt_legacy.tree import tree_of
 from orchestrator.core.memory_policy import standing_of
 from orchestrator.core.preflight import refuse
 from orchestrator.core.profile import Profile, WheelSource
@@ -109,8 +113,34 @@ def ranking_of(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tup
     A mistake in a profile of the user's is told, and is no reason not to judge the others.
     """
     warn_of_left_out(place)
-    profiles = profile_files.read_all(place.configs)
+    settings = settle(layers).settings
+    profiles = (
+        each for each in profile_files.read_all(place.configs) if _has_form(each, settings, place)
+    )
     return rank((first_advice(each, layers, place, facts) for each in profiles), facts)
+
+
+def _has_form(profile: Profile, settings: Settings, place: Place) -> bool:
+    try:
+        with_form(profile, settings, place)
+    except BadConfiguration as error:
+        Console().note(f"warning: left out: {profile.name}: {error.what}: {error.why}")
+        return False
+    return True
+
+
+def with_form(profile: Profile, settings: Settings, place: Place) -> tuple[Profile, Form | None]:
+    """The placement that was chosen, and the profile with it: it takes as many cards as its rules name.
+
+    None for other engines.
+    """
+    if profile.kt_legacy is None:
+        return profile, None
+    places = folders(place.configs, place.root)
+    form = read_form(places, settings.placement or profile.kt_legacy.rules)
+    options = profile.kt_legacy.model_copy(update={"rules": form.name})
+    needs = profile.needs.model_copy(update={"gpus": form.gpus})
+    return profile.model_copy(update={"kt_legacy": options, "needs": needs}), form
 
 
 def warn_of_left_out(place: Place) -> None:
@@ -122,11 +152,18 @@ def first_advice(
     profile: Profile, layers: tuple[Layer, ...], place: Place, facts: HostFacts
 ) -> Advice:
     """By its figures and its lock, before any header is read."""
+    profile, form = with_form(profile, settle(layers).settings, place)
     lock = files.find_lock(place.configs, profile)
-    missing = still_missing(profile, lock, place)
-    inventory = derived(profile.model)
-    locked, standing = lock is not None, standing_of(_started_with(place), profile.name)
-    return advise(profile, layers, facts, inventory, missing, locked=locked, standing=standing)
+    return advise(
+        profile,
+        layers,
+        facts,
+        derived(profile.model),
+        still_missing(profile, lock, place),
+        locked=lock is not None,
+        standing=standing_of(_started_with(place), profile.name),
+        form=form,
+    )
 
 
 def still_missing(profile: Profile, lock: Lock | None, place: Place) -> int:
@@ -196,6 +233,22 @@ def refuse_unfit(
     )
 
 
+def refuse_misplaced(considered: Considered, gpus: int | None = None) -> None:
+    """Raise with every reason why the placement can't serve this model.
+
+    `gpus`: cards that it is to have; None: that is not the question.
+    """
+    form, inventory = considered.advice.form, considered.advice.inventory
+    if form is None or inventory is None:
+        return
+    if found := tuple(problems(form, tree_of(inventory.shape), gpus=gpus, marlin=True)):
+        raise BadConfiguration(
+            f"the placement {form.name} does not fit this model and this host",
+            why="; ".join(found),
+            next_step="correct it, or choose another of configs/placements: --placement NAME",
+        )
+
+
 def with_headers(considered: Considered, inventory: Inventory | None, missing: int) -> Considered:
     """Judged anew, now that the files' own headers are known."""
     advice = advise(
@@ -205,6 +258,7 @@ def with_headers(considered: Considered, inventory: Inventory | None, missing: i
         inventory or considered.advice.inventory,
         missing,
         standing=considered.advice.standing,
+        form=considered.advice.form,
     )
     return replace(considered, advice=advice)
 

@@ -13,14 +13,18 @@ from orchestrator.adapters.host import ca_bundle
 from orchestrator.adapters.hub import Hubs
 from orchestrator.adapters.images import sources_digest
 from orchestrator.adapters.lookout import EngineLookout
-from orchestrator.adapters.placement_files import read_form
 from orchestrator.adapters.secret_files import HF_TOKEN, read_given
-from orchestrator.choosing import Considered, refuse_unfit, still_missing, with_headers
+from orchestrator.choosing import (
+    Considered,
+    refuse_misplaced,
+    refuse_unfit,
+    still_missing,
+    with_headers,
+)
 from orchestrator.core.checks.finding import Finding
 from orchestrator.core.errors import AlreadyRunning, BadConfiguration
 from orchestrator.core.images import BASE, RECIPES, ROOTFS_REF, Build, Recipe, a_build
 from orchestrator.core.inventory import Inventory
-from orchestrator.core.kt_legacy.layout import problems
 from orchestrator.core.kt_legacy.rules import render
 from orchestrator.core.kt_legacy.tree import tree_of
 from orchestrator.core.plan import (
@@ -100,6 +104,7 @@ def prepare(
     forced: Collection[str] = (),
 ) -> Prepared:
     """Prove the fit, plan. Raises what stands in the way; changes nothing but what it remembers."""
+    refuse_misplaced(considered)
     # Once by the published figures, before anybody is asked, and once by the files' own headers.
     refuse_unfit(considered, forced)
     weights = _weights(considered, place, lookout, Need.FETCH)
@@ -111,31 +116,24 @@ def prepare(
     base, owner = _base_system(considered.settings, lookout), stack_owner(considered.facts)
     builds = _builds(place, base, considered.profile, considered.settings, owner)
     steps = make_steps(considered.settings, profile, lock, base, builds)
-    rules = rules_of(considered, place)
+    rules = rules_of(considered)
     prepared = _prepared(considered, weights, place, builds, steps, rules)
     return replace(prepared, forced=tuple(found.check for found in overridden))
 
 
-def rules_of(considered: Considered, place: Place) -> str:
-    """The profile's placement, laid over the model and rendered for the engine that reads it."""
-    options, advice = considered.profile.kt_legacy, considered.advice
-    if options is None:
+def rules_of(considered: Considered) -> str:
+    """The placement, laid over the model and rendered for the engine that reads it."""
+    form, inventory = considered.advice.form, considered.advice.inventory
+    if form is None:
         return ""
-    form = read_form(place.configs, options.rules)
-    if advice.inventory is None:
+    if inventory is None:
         raise BadConfiguration(
             "the model can't be placed",
             why="neither its files nor its sources say which layers it has",
             next_step=f"python3 -m orchestrator pull --profile {considered.profile.name}, then up",
         )
-    tree = tree_of(advice.inventory.shape)
-    if found := tuple(problems(form, tree, gpus=len(advice.placement.gpus), marlin=True)):
-        raise BadConfiguration(
-            f"the placement {form.name} does not fit this model and this host",
-            why="; ".join(found),
-            next_step="set kt_legacy.rules in the profile to another of configs/placements",
-        )
-    return render(form, tree)
+    refuse_misplaced(considered, gpus=len(considered.advice.placement.gpus))
+    return render(form, tree_of(inventory.shape))
 
 
 def prepare_pull(
@@ -148,6 +146,7 @@ def prepare_pull(
     """Plan for the weights alone. Nobody is to fetch for hours what can't run here afterwards."""
     fetches = need in {Need.FETCH, Need.RENEW}
     if fetches:
+        refuse_misplaced(considered)
         refuse_unfit(considered, forced, pulling=True)
     weights = _weights(considered, place, lookout, need)
     settings, lock = considered.settings, weights.supply.lock

@@ -1,9 +1,11 @@
 """Placements of kt-legacy on disk: those of the project, and the user's own beside them."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from orchestrator.core.errors import BadConfiguration
 from orchestrator.core.kt_legacy.form import Form
@@ -16,32 +18,51 @@ else:
 SHIPPED, OWN = "placements", "placements.d"
 
 
-def read_form(configs: Path, name: str) -> Form:
-    """The user's own where both have one of this name."""
-    paths = [configs / folder / f"{name}.toml" for folder in (OWN, SHIPPED)]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
+def folders(configs: Path, project: Path) -> tuple[Path, ...]:
+    """One's own, and the shipped: the project's where `configs` is elsewhere and has none."""
+    here = configs / SHIPPED
+    return configs / OWN, here if here.is_dir() else project / "configs" / SHIPPED
+
+
+def read_form(places: Sequence[Path], name: str) -> Form:
+    """Raises BadConfiguration where there is none, there are two, or it can't be used."""
+    paths = [folder / f"{name}.toml" for folder in places]
+    found = [path for path in paths if path.is_file()]
+    if not found:
         raise BadConfiguration(
             f"there is no placement {name!r}",
-            why=f"neither {paths[0]} nor {paths[1]} exists",
-            next_step="set kt_legacy.rules in the profile to one of "
-            + ", ".join(sorted({found.stem for found in _all(configs)})),
+            why=f"there is no {' and no '.join(map(str, paths))}",
+            next_step="set `placement`, or kt_legacy.rules in the profile, to one of "
+            + ", ".join(sorted({other.stem for folder in places for other in folder.glob("*.toml")})),
         )
+    if len(found) > 1:
+        raise BadConfiguration(
+            f"there are two placements {name!r}",
+            why=" and ".join(map(str, found)),
+            next_step="give yours another name, of its file and in it",
+        )
+    (path,) = found
     try:
         form = Form.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise _unusable(path, str(error)) from error
     except ValidationError as error:
-        found = error.errors()[0]
-        where = ".".join(map(str, found["loc"]))
-        raise _unusable(path, f"{where}: {found['msg']}") from error
+        raise _unusable(path, "; ".join(map(_told, error.errors()))) from error
     if form.name != name:
         raise _unusable(path, f"it calls itself {form.name!r}; name it as its file")
     return form
 
 
-def _all(configs: Path) -> list[Path]:
-    return [path for folder in (OWN, SHIPPED) for path in (configs / folder).glob("*.toml")]
+def _told(found: ErrorDetails) -> str:
+    """Rules are counted from 1, as everywhere else."""
+    match found["loc"]:
+        case ("rules", int() as number, *rest):
+            where = f"rule {number + 1}, {'.'.join(map(str, rest))}"
+        case place:
+            where = ".".join(map(str, place))
+    given = found["input"]
+    said = f", not {given!r}" if isinstance(given, str) else ""
+    return f"{where}: {found['msg']}{said}"
 
 
 def _unusable(path: Path, why: str) -> BadConfiguration:

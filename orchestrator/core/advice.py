@@ -9,6 +9,8 @@ from orchestrator.core.checks.finding import Finding, Severity
 from orchestrator.core.engines import unreadable
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory
+from orchestrator.core.kt_legacy.footprint import Footprint, footprints
+from orchestrator.core.kt_legacy.form import Form
 from orchestrator.core.placement import Placement, Standing, place
 from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Layer, Settled, settle
@@ -18,7 +20,8 @@ from orchestrator.core.settings import Layer, Settled, settle
 class Advice:
     """`inventory`: None where neither a header nor a rule says what the files hold.
 
-    `standing`: where the profile runs already.
+    `standing`: where the profile runs already. `form`: which modules kt-legacy puts where; `rules`:
+    what each of its rules takes and saves, () where that can't be told.
     """
 
     profile: Profile
@@ -28,6 +31,8 @@ class Advice:
     budget: Budget
     findings: tuple[Finding, ...]
     standing: Standing | None = None
+    form: Form | None = None
+    rules: tuple[Footprint, ...] = ()
 
     @property
     def blockers(self) -> tuple[Finding, ...]:
@@ -43,6 +48,7 @@ def advise(  # noqa: PLR0913 - what an advice hangs on
     *,
     locked: bool = True,
     standing: Standing | None = None,
+    form: Form | None = None,
 ) -> Advice:
     """`layers`: the operator's own. `missing_bytes`: weights that are not on this disk yet.
 
@@ -50,8 +56,10 @@ def advise(  # noqa: PLR0913 - what an advice hangs on
     """
     settled = settle((*layers, profile.layer()))
     settings = settled.settings
-    placement = place(profile, settings, facts, inventory, standing)
-    budget = budget_of(profile, settings, placement, inventory, facts, missing_bytes, locked=locked)
+    placement = place(profile, settings, facts, inventory, standing, form)
+    budget = budget_of(
+        profile, settings, placement, inventory, facts, missing_bytes, locked=locked, form=form
+    )
     reasons = unreadable(profile.engine, inventory) if inventory else ()
     trained = inventory.shape.trained_context_tokens if inventory else None
     return Advice(
@@ -61,6 +69,8 @@ def advise(  # noqa: PLR0913 - what an advice hangs on
         placement=placement,
         budget=budget,
         standing=standing,
+        form=form,
+        rules=footprints(form, inventory) if form and inventory else (),
         findings=(
             *host_findings(facts, settings),
             *profile_findings(profile, settings, facts, placement, budget, reasons, trained),

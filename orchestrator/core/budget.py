@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.facts import Gpu, HostFacts, NumaNode
 from orchestrator.core.inventory import Inventory, WeightClass
+from orchestrator.core.kt_legacy.form import Form
 from orchestrator.core.placement import MemoryPolicy, Placement
 from orchestrator.core.profile import Profile
 from orchestrator.core.room import card_room, node_room
@@ -57,16 +58,20 @@ def budget_of(  # noqa: PLR0913, PLR0917 - what a budget depends on
     missing_bytes: int,
     *,
     locked: bool = True,
+    form: Form | None = None,
 ) -> Budget:
-    """`missing_bytes`: of the weights, what is not on this disk yet. `locked`: by their lock."""
+    """`missing_bytes`: of the weights, what is not on this disk yet. `locked`: by their lock.
+
+    `form`: which modules kt-legacy puts where; None: as its usual placement does.
+    """
     return Budget(
         disk=Share(
             where="disk",
             terms=tuple(disk_terms(profile, missing_bytes, locked=locked)),
             have_bytes=None if facts.disk is None else facts.disk.free_bytes,
         ),
-        ram=tuple(_ram(placement, memory_terms(profile, settings, inventory), facts)),
-        vram=tuple(_vram(profile, settings, placement, inventory, facts)),
+        ram=tuple(_ram(placement, memory_terms(profile, settings, inventory, form), facts)),
+        vram=tuple(_vram(profile, settings, placement, inventory, facts, form)),
     )
 
 
@@ -110,17 +115,18 @@ def _of_node(term: Term, policy: MemoryPolicy, place: int, count: int) -> Term:
     )
 
 
-def _vram(
+def _vram(  # noqa: PLR0913, PLR0917 - what a card's share depends on
     profile: Profile,
     settings: Settings,
     placement: Placement,
     inventory: Inventory | None,
     facts: HostFacts,
+    form: Form | None,
 ) -> Iterator[Share]:
     cards = max(1, len(placement.gpus))
     known = {gpu.index: gpu for gpu in facts.gpus or ()}
-    for place, terms in enumerate(card_terms(profile, settings, inventory, cards)):
-        index = placement.gpus[place] if placement.gpus else None
+    for place, terms in enumerate(card_terms(profile, settings, inventory, cards, form)):
+        index = placement.gpus[place] if place < len(placement.gpus) else None
         yield Share(
             where="GPU" if index is None else f"GPU {index}",
             terms=terms,

@@ -7,6 +7,7 @@ from orchestrator.core.arguments import Told, cpu_infer, engine_arguments
 from orchestrator.core.facts import HostFacts, NumaNode
 from orchestrator.core.gpu_choice import choose_gpus
 from orchestrator.core.inventory import Inventory, WeightClass
+from orchestrator.core.kt_legacy.form import Form
 from orchestrator.core.memory_policy import MemoryPolicy, Standing, choose_nodes
 from orchestrator.core.pins import (
     choose_threads,
@@ -51,15 +52,16 @@ class Placement:
     reasons: Mapping[str, str]
 
 
-def place(
+def place(  # noqa: PLR0913, PLR0917 - each decides it
     profile: Profile,
     settings: Settings,
     facts: HostFacts,
     inventory: Inventory | None,
     standing: Standing | None = None,
+    form: Form | None = None,
 ) -> Placement:
-    """`standing`: where this profile runs already."""
-    terms = memory_terms(profile, settings, inventory)
+    """`standing`: where this profile runs already. `form`: which modules kt-legacy puts where."""
+    terms = memory_terms(profile, settings, inventory, form)
     need = sum(term.size_bytes for term in terms)
     policy, nodes, why_policy = choose_nodes(profile.engine, settings, facts, need, standing)
     cpuset, why_cpuset = _cpuset(profile.engine, settings, facts, nodes)

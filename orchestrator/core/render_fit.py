@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.core.advice import Advice
 from orchestrator.core.budget import Budget, Share
+from orchestrator.core.kt_legacy.footprint import Footprint, pattern
 from orchestrator.core.placement import Placement
 from orchestrator.core.recommend import BYTES_PER_CORE_S, Ranked, startable
 
@@ -21,6 +22,7 @@ def advice_as_text(advice: Advice) -> str:
         f"{line}\n"
         for line in (
             *_placement_lines(advice.placement),
+            *_rules_lines(advice),
             "",
             *_budget_lines(advice.budget),
         )
@@ -31,6 +33,13 @@ def advice_as_record(advice: Advice) -> dict[str, Any]:
     placement = asdict(advice.placement)
     return {
         "placement": placement | {"policy": advice.placement.policy.value},
+        "rules": None
+        if advice.form is None
+        else {
+            "name": advice.form.name,
+            "summary": advice.form.summary,
+            "rules": [_rule_record(found) for found in advice.rules],
+        },
         "weights": None
         if advice.inventory is None
         else {
@@ -85,6 +94,39 @@ def _placement_lines(placement: Placement) -> Iterator[str]:
         f"  {line}"
         for line in wrap(command, WIDTH - 4, break_on_hyphens=False, break_long_words=False)
     )
+
+
+def _rules_lines(advice: Advice) -> Iterator[str]:
+    """What each rule of kt-legacy's placement puts where, and what that saves elsewhere."""
+    if advice.form is None:
+        return
+    yield f"Rules of {advice.form.name}, weights alone (GB = 10^9 bytes)"
+    if not advice.rules:
+        yield "  what each takes can't be told: the model's headers are not known"
+    for number, found in enumerate(advice.rules, 1):
+        rule = found.rule
+        yield f"  {number}  {pattern(rule)} -> {rule.device}, {rule.kernel}"
+        yield from _wrapped(f"     {_taken(found)}", rule.why)
+
+
+def _taken(found: Footprint) -> str:
+    takes = [f"{_amount(size)} of VRAM" for size in found.vram_bytes.values()]
+    takes += [f"{_amount(found.ram_bytes)} of RAM"] if found.ram_bytes else []
+    saves = [f"{_amount(found.ram_saved_bytes)} of RAM"] if found.ram_saved_bytes else []
+    saves += [f"{_amount(found.vram_saved_bytes)} of VRAM"] if found.vram_saved_bytes else []
+    said = f"takes {', '.join(takes) or 'nothing'}"
+    return f"{said}; saves {', '.join(saves)}" if saves else said
+
+
+def _rule_record(found: Footprint) -> dict[str, Any]:
+    return {
+        **found.rule.model_dump(),
+        "pattern": pattern(found.rule),
+        "ram_bytes": found.ram_bytes,
+        "vram_bytes": sum(found.vram_bytes.values()),
+        "ram_saved_bytes": found.ram_saved_bytes,
+        "vram_saved_bytes": found.vram_saved_bytes,
+    }
 
 
 def _budget_lines(budget: Budget) -> Iterator[str]:

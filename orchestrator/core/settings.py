@@ -138,6 +138,11 @@ class Settings(BaseModel):
     gpus: str = Field(
         "", pattern=r"^(\d+(,\d+)*)?$", description="indices of the cards to plan for, as in 0,1"
     )
+    placement: str = Field(
+        "",
+        pattern=r"^([a-z0-9][a-z0-9-]*)?$",
+        description="of kt-legacy: a file of configs/placements or placements.d; none: the profile's",
+    )
     gpu_experts: int = Field(0, ge=0, description="routed experts of each layer on the GPU")
     slots: int = Field(1, ge=1, le=64, description="requests the engine works on at once")
     context_tokens: int = Field(4096, ge=256, lt=2**31, description="context of each slot")

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.core.inventory import Inventory, Weight, WeightClass
+from orchestrator.core.kt_legacy.footprint import held_in_ram
+from orchestrator.core.kt_legacy.form import Form
 from orchestrator.core.kv import cached_tokens, has_whole_kv_b, kv_cache
 from orchestrator.core.profile import Engine, Profile
 from orchestrator.core.settings import Settings
@@ -70,15 +72,18 @@ def disk_terms(profile: Profile, missing_bytes: int, *, locked: bool) -> Iterato
 
 
 def memory_terms(
-    profile: Profile, settings: Settings, inventory: Inventory | None
+    profile: Profile, settings: Settings, inventory: Inventory | None, form: Form | None = None
 ) -> tuple[Term, ...]:
-    """RAM of one copy: the engine's, the other services', and what is left to the system."""
-    engine = tuple(_engine_terms(profile, settings, inventory))
+    """RAM of one copy: the engine's, the other services', and what is left to the system.
+
+    `form`: of kt-legacy, where its experts are; None: all of them in RAM.
+    """
+    engine = tuple(_engine_terms(profile, settings, inventory, form))
     return (*engine, *_services(), _spare(engine))
 
 
 def _engine_terms(
-    profile: Profile, settings: Settings, inventory: Inventory | None
+    profile: Profile, settings: Settings, inventory: Inventory | None, form: Form | None
 ) -> Iterator[Term]:
     if inventory is None or profile.engine is Engine.KT_SGLANG:
         figure = profile.needs.memory
@@ -91,7 +96,7 @@ def _engine_terms(
     elif profile.engine is Engine.LLAMACPP:
         yield from _llamacpp(settings, inventory)
     else:
-        yield from _kt_legacy(inventory)
+        yield from _kt_legacy(inventory, form)
 
 
 def _llamacpp(settings: Settings, inventory: Inventory) -> Iterator[Term]:
@@ -178,13 +183,14 @@ def _attention_width(inventory: Inventory) -> int:
     return 3 * shape.hidden + of_heads
 
 
-def _kt_legacy(inventory: Inventory) -> Iterator[Term]:
+def _kt_legacy(inventory: Inventory, form: Form | None) -> Iterator[Term]:
     shape = inventory.shape
     certainty: Certainty = "exact" if inventory.origin == "headers" else "derived"
-    experts = [w for w in inventory.weights if w.kind is WeightClass.ROUTED_EXPERTS]
+    held = inventory.weights if form is None else held_in_ram(form, inventory)
+    experts = [weight for weight in held if weight.kind is WeightClass.ROUTED_EXPERTS]
     yield Term(
         name=WeightClass.ROUTED_EXPERTS.value,
-        size_bytes=inventory.bytes_of(WeightClass.ROUTED_EXPERTS),
+        size_bytes=sum(weight.size_bytes for weight in experts),
         formula=f"of {len(experts)} tensors, mapped from the files: they stay in the page cache, "
         "which counts against the container's limit",
         certainty=certainty,

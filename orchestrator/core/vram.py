@@ -1,10 +1,12 @@
 """The named amounts a profile takes on each of its cards, each with its formula: docs/budget.md."""
 
-import math
-from collections.abc import Iterable, Iterator
-from pathlib import PurePosixPath
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from orchestrator.core.inventory import Inventory, Weight, WeightClass
+from orchestrator.core.kt_legacy.footprint import MARLIN_BITS, count, is_plain, rule_of
+from orchestrator.core.kt_legacy.form import Assignment, Form, Kernel, Part
+from orchestrator.core.kt_legacy.layout import deciding
 from orchestrator.core.kv import cached_tokens, kv_cache
 from orchestrator.core.profile import Engine, Profile
 from orchestrator.core.settings import Settings
@@ -17,21 +19,23 @@ ON_CARD = (
     WeightClass.OUTPUT,
     WeightClass.OTHER,
 )
-# KTransformers' KLinearMarlin: 4 bits, and a 16-bit scale for 64 numbers.
-MARLIN_BITS = 4.25
 # The placement for images that were built without it.
 WITHOUT_MARLIN = "single-gpu-no-marlin"
 # Attention scores that our operator holds at once, in 32 bits: `SCORES` of kt_legacy_engine.mla.
 SCORES = 1 << 24
-_KV_B = ("kv_b", "k_b", "v_b")
+EXPERTS_ON_CARD = "routed experts on the GPU"
 HEADROOM = 10  # per cent
 CONTEXT_BYTES = 869 * MIB
 
 
 def card_terms(
-    profile: Profile, settings: Settings, inventory: Inventory | None, cards: int
+    profile: Profile,
+    settings: Settings,
+    inventory: Inventory | None,
+    cards: int,
+    form: Form | None = None,
 ) -> tuple[tuple[Term, ...], ...]:
-    """One tuple for each card. () where the engine uses none."""
+    """One tuple for each card. () where the engine uses none. `form`: None: the usual placement."""
     figure = profile.needs.vram
     if profile.engine is Engine.LLAMACPP or figure is None:
         return ()
@@ -42,26 +46,64 @@ def card_terms(
             name="engine, as published", size_bytes=each, formula=formula, certainty="documented"
         )
         return ((published,),) * cards
+    form = form or _usual(profile, inventory, cards)
     return tuple(
-        _with_headroom(_kt_legacy(profile, settings, inventory, card, cards))
-        for card in range(cards)
+        _with_headroom(_kt_legacy(profile, settings, inventory, card, form))
+        for card in range(max(cards, form.gpus))
     )
 
 
+def _usual(profile: Profile, inventory: Inventory, cards: int) -> Form:
+    """What nobody told otherwise: layers in as many runs as there are cards, the head on the last."""
+    options, layers = profile.kt_legacy, inventory.shape.layers
+    marlin = options is None or options.rules != WITHOUT_MARLIN
+    kernel: Kernel = "marlin" if marlin else "torch"
+    firsts = [-(-card * layers // cards) for card in range(cards + 1)]
+    runs = [
+        Assignment(
+            modules="layers",
+            layers=f"{first}-{after - 1}",
+            device=f"cuda:{card}",
+            kernel=kernel,
+            why="an even share",
+        )
+        for card, (first, after) in enumerate(pairwise(firsts))
+    ]
+    usual: dict[Part, tuple[str, Kernel]] = {
+        "experts": ("cpu", "cpu"),
+        "embedding": ("cpu", "torch"),
+        "head": (f"cuda:{cards - 1}", "torch"),
+    }
+    rest = [
+        Assignment(modules=part, device=device, kernel=kernel, why="usual")
+        for part, (device, kernel) in usual.items()
+    ]
+    return Form(name="usual", summary="usual", rules=(*runs, *rest))
+
+
 def _kt_legacy(
-    profile: Profile, settings: Settings, inventory: Inventory, card: int, cards: int
+    profile: Profile, settings: Settings, inventory: Inventory, card: int, form: Form
 ) -> Iterator[Term]:
-    """Layers are split evenly; what stands outside of them is on the last card, as the output is."""
-    held = [w for w in inventory.weights if _card_of(w, inventory, cards) == card]
     options = profile.kt_legacy
-    marlin = options is None or PurePosixPath(options.rules).stem != WITHOUT_MARLIN
+    held = [
+        (weight, rule)
+        for weight in inventory.weights
+        if (rule := rule_of(weight, form, inventory.shape)) is not None and rule.gpu == card
+    ]
     for kind in ON_CARD:
-        if weights := [weight for weight in held if weight.kind is kind]:
-            yield _weights(kind, weights, marlin=marlin)
-    experts = [weight for weight in held if weight.kind is WeightClass.ROUTED_EXPERTS]
-    if settings.gpu_experts and experts:
-        yield _gpu_experts(settings.gpu_experts, experts, inventory)
-    yield _kv(settings, inventory, card, cards)
+        if weights := [(weight, rule) for weight, rule in held if weight.kind is kind]:
+            yield _weights(kind, weights)
+    layers = _layers_on(card, form, inventory)
+    if placed := [weight for weight, _ in held if weight.kind is WeightClass.ROUTED_EXPERTS]:
+        yield _placed_experts(placed)
+    elif settings.gpu_experts:
+        beside = [
+            weight
+            for weight in inventory.weights
+            if weight.kind is WeightClass.ROUTED_EXPERTS and weight.layer in layers
+        ]
+        yield from _gpu_experts(settings.gpu_experts, beside, inventory)
+    yield _kv(settings, inventory, len(layers))
     if options is not None:
         tokens = cached_tokens(settings.context_tokens, settings.slots)
         yield _activations(options.chunk_tokens, tokens, inventory)
@@ -73,22 +115,21 @@ def _kt_legacy(
     )
 
 
-def _card_of(weight: Weight, inventory: Inventory, cards: int) -> int:
-    if weight.layer is None:
-        return cards - 1
-    return min(cards - 1, weight.layer * cards // inventory.shape.layers)
+def _layers_on(card: int, form: Form, inventory: Inventory) -> list[int]:
+    found = ((n, deciding(form, "layers", n)) for n in range(inventory.shape.layers))
+    return [layer for layer, rule in found if rule is not None and rule.gpu == card]
 
 
-def _weights(kind: WeightClass, weights: Iterable[Weight], *, marlin: bool) -> Term:
+def _weights(kind: WeightClass, weights: Iterable[tuple[Weight, Assignment]]) -> Term:
     """The output is kept in BF16 by our placements; `kv_b`, of either form, by the attention."""
     packed = plain = kept = 0
-    for weight in weights:
+    for weight, rule in weights:
         if kind is WeightClass.OTHER:
             kept += weight.size_bytes
-        elif kind is WeightClass.OUTPUT or not marlin or _is_plain(weight):
-            plain += _count(weight)
+        elif rule.kernel != "marlin" or is_plain(weight):
+            plain += count(weight)
         else:
-            packed += _count(weight)
+            packed += count(weight)
     parts = (
         (packed, f"{packed:,} parameters x {MARLIN_BITS} bits (4-bit copies of KLinearMarlin)"),
         (plain, f"{plain:,} parameters x 2 bytes (BF16)"),
@@ -102,31 +143,37 @@ def _weights(kind: WeightClass, weights: Iterable[Weight], *, marlin: bool) -> T
     )
 
 
-def _is_plain(weight: Weight) -> bool:
-    return len(weight.shape) == 1 or any(f"attn_{name}." in weight.name for name in _KV_B)
-
-
-def _count(weight: Weight) -> int:
-    return math.prod(weight.shape)
-
-
-def _gpu_experts(number: int, experts: Iterable[Weight], inventory: Inventory) -> Term:
-    all_of_them = inventory.shape.experts
-    parameters = sum(map(_count, experts))
+def _placed_experts(experts: Sequence[Weight]) -> Term:
+    """All of some layers, as the rules say."""
+    parameters = sum(map(count, experts))
+    layers = len({weight.layer for weight in experts})
     return Term(
-        name="routed experts on the GPU",
-        size_bytes=int(parameters * MARLIN_BITS / 8) * number // all_of_them,
-        formula=f"{number} of {all_of_them} experts x {parameters:,} parameters x {MARLIN_BITS} bits",
+        name=EXPERTS_ON_CARD,
+        size_bytes=int(parameters * MARLIN_BITS / 8),
+        formula=f"all of {layers} layers, by the rules: {parameters:,} parameters x "
+        f"{MARLIN_BITS} bits",
         certainty="estimate",
     )
 
 
-def _kv(settings: Settings, inventory: Inventory, card: int, cards: int) -> Term:
+def _gpu_experts(number: int, experts: Sequence[Weight], inventory: Inventory) -> Iterator[Term]:
+    all_of_them, parameters = inventory.shape.experts, sum(map(count, experts))
+    if experts:
+        yield Term(
+            name=EXPERTS_ON_CARD,
+            size_bytes=int(parameters * MARLIN_BITS / 8) * number // all_of_them,
+            formula=f"{number} of {all_of_them} experts x {parameters:,} parameters x "
+            f"{MARLIN_BITS} bits",
+            certainty="estimate",
+        )
+
+
+def _kv(settings: Settings, inventory: Inventory, here: int) -> Term:
+    """`here`: of how many layers the card holds it."""
     layers = inventory.shape.layers
-    here = sum(1 for layer in range(layers) if min(cards - 1, layer * cards // layers) == card)
     tokens = cached_tokens(settings.context_tokens, settings.slots)
     cache = kv_cache(Engine.KT_LEGACY, inventory)
-    part = "" if cards == 1 else f", {here} of {layers} layers here"
+    part = "" if here == layers else f", {here} of {layers} layers here"
     return Term(
         name="KV cache",
         size_bytes=tokens * cache.bytes_per_token * here // layers,

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,7 @@ def consider_serving(layers: tuple[Layer, ...], place: Place) -> None:
 
 def considered(tmp_path: Path, *, chosen: bool) -> Considered:
     layers, _, place = settings_without_profile(tmp_path, {})
+    place = replace(place, root=ROOT)
     facts, profile = hosts.rtx4090_256gb(), shipped("deepseek-r1-q4km")
     return Considered(
         layers=layers,

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from orchestrator.core.kt_legacy.command import Command, arguments
-from orchestrator.core.kt_legacy.footprint import Amount, footprints, saved_bytes
 from orchestrator.core.kt_legacy.form import Form
 from orchestrator.core.kt_legacy.layout import problems
 from orchestrator.core.kt_legacy.rules import render
@@ -169,6 +168,11 @@ def test_positions_are_computed_as_the_model_was_trained(tree: Tree, rotary: str
             id="covered",
         ),
         pytest.param(
+            [LAYERS | {"layers": "-30"}, LAYERS | {"layers": "30-"}, EXPERTS, EMBEDDING, HEAD],
+            "rule 2 (layers 30- on cuda:0): rule 1 (-30) covers 30 as well",
+            id="twice",
+        ),
+        pytest.param(
             [LAYERS | {"device": "cpu"}, EXPERTS, EMBEDDING, HEAD],
             "layers can be marlin on a gpu or torch on a gpu only",
             id="layers on the CPU",
@@ -205,30 +209,6 @@ def test_an_image_without_marlin_can_not_serve_what_asks_for_it() -> None:
 def test_unknown_words_in_a_form_are_refused() -> None:
     with pytest.raises(ValueError, match="layers are written all, 5, 3-29, 30- or -29"):
         a_form(LAYERS | {"layers": "some"})
-
-
-# --- what it takes ---
-
-
-def test_a_footprint_is_the_sum_of_its_layers() -> None:
-    amounts: dict[Any, Amount] = {("layers", n): Amount(1000, 600) for n in range(61)}
-    amounts |= {("experts", n): Amount(10_000, 5500) for n in range(3, 61)}
-    amounts |= {("embedding", 0): Amount(800, 450), ("head", 0): Amount(800, 650)}
-    form = shipped("experts-on-gpu")
-    layers, some, rest, embedding, head = footprints(form, DEEPSEEK_R1, amounts)
-    # 61 layers of 1000 weights of 4.25 bits; 3 layers of 10,000; 55 layers as in the file.
-    assert (layers.ram_bytes, layers.gpu_bytes) == (0, {0: 61 * 531})
-    assert some.gpu_bytes == {0: 3 * 5312}
-    assert (rest.ram_bytes, rest.gpu_bytes) == (55 * 5500, {})
-    assert embedding.ram_bytes == 1600
-    assert head.gpu_bytes == {0: 1600}
-    assert [saved_bytes(form, DEEPSEEK_R1, amounts, rule) for rule in form.rules] == [
-        0,
-        3 * 5500,
-        0,
-        0,
-        0,
-    ]
 
 
 # --- the command line ---

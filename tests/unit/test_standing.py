@@ -1,5 +1,6 @@
 """A second `up` while the host's free memory has changed: the engine stays where it runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hosts
-from fitting import a_profile, deepseek_r1, settings_of, tinyseek
+from fitting import ROOT, a_profile, deepseek_r1, settings_of, tinyseek
 from orchestrator.choosing import first_advice
 from orchestrator.core.advice import Advice, advise
 from orchestrator.core.facts import HostFacts
@@ -130,6 +131,7 @@ def test_it_is_read_from_what_the_stack_was_started_with(
     tmp_path: Path, serves: str, nodes: tuple[int, ...]
 ) -> None:
     layers, _, where = settings_without_profile(tmp_path, {"state_dir": "state"})
+    where = replace(where, root=ROOT)
     where.state.mkdir()
     where.env_file.write_text(
         f"STACK_PROFILE='{serves}'\nSTACK_MEMORY_POLICY='one node'\nSTACK_MEMORY_NODES='1'\n",

@@ -48,6 +48,8 @@ def problems(form: Form, tree: Tree, *, gpus: int | None, marlin: bool) -> Itera
             yield f"{where}: the model has no such modules: {_has(rule, tree)}"
         elif not _layers_of(form, rule, tree, deciding_only=True):
             yield f"{where}: it never applies, since rules before it cover all that it covers"
+        else:
+            yield from (f"{where}: {why}" for why in _twice(form, number - 1, tree))
     yield from _homeless(form, tree)
     if gpus is not None and form.gpus > gpus:
         yield f"it takes {form.gpus} GPUs, and this host has {gpus}"
@@ -68,6 +70,18 @@ def _impossible(rule: Assignment, *, marlin: bool) -> Iterator[str]:
         yield f"{rule.modules} can be {can} only, not {rule.kernel} on {rule.device}"
     if rule.kernel == "marlin" and not marlin:
         yield "the image was built without Marlin"
+
+
+def _twice(form: Form, number: int, tree: Tree) -> Iterator[str]:
+    """Only `all` means "the rest": of two rules that name layers, one was meant to end before."""
+    rule = form.rules[number]
+    if rule.layers == "all":
+        return
+    for earlier, other in enumerate(form.rules[:number], 1):
+        if other.modules == rule.modules:
+            both = [n for n in _all(rule.modules, tree) if rule.covers(n) and other.covers(n)]
+            if both:
+                yield f"rule {earlier} ({other.layers}) covers {_listed(both)} as well"
 
 
 def _layers_of(form: Form, rule: Assignment, tree: Tree, *, deciding_only: bool) -> list[int]:
