@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the engine kt-legacy without Marlin and checks it on an NVIDIA GPU, without containers:
-#   tests/gpu/run.sh CHECK CARRIED OUT      CHECK: kt_legacy, with_gateway or synthetic
+#   tests/gpu/run.sh CHECK CARRIED OUT      CHECK: kt_legacy, with_gateway, record or synthetic
 # CARRIED is what tests/gpu/carry.sh collected. OUT gets the report and the engine's logs.
 # What is built lies in KT_WORK, and a second run with the same KT_WORK does not build again.
 set -euo pipefail
@@ -83,7 +83,7 @@ step() {
 }
 
 if (($# != 3)); then
-    echo "usage: tests/gpu/run.sh kt_legacy|with_gateway|synthetic CARRIED OUT" >&2
+    echo "usage: tests/gpu/run.sh kt_legacy|with_gateway|record|synthetic CARRIED OUT" >&2
     exit 2
 fi
 main "$@"

@@ -7,6 +7,8 @@ import orjson
 _OVERFLOWS = (
     # llama.cpp
     r"request \((?P<prompt>\d+) tokens\) exceeds the available context size \((?P<context>\d+) tokens\)",
+    # kt-legacy
+    r"prompt has (?P<prompt>\d+) tokens\. The context has (?P<context>\d+)",
     # sglang
     r"input \((?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<context>\d+)",
     r"maximum context length of (?P<context>\d+) tokens\. You requested a total of (?P<prompt>\d+)",

@@ -1,0 +1,1 @@
+"""How a real engine answers over HTTP, recorded once and kept: see README.md beside this."""
