@@ -3,10 +3,7 @@
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from urllib.parse import urlsplit
-
-from typing_extensions import Self
 
 from recording.asked import WRONG_KEY, Asked
 
@@ -44,17 +41,6 @@ class Exchange:
         self.pieces: list[bytes] = []
         self._rest = self._read()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.leave()
-
     def read_one(self) -> bytes:
         """The next piece; b"" at the end."""
         piece = next(self._rest, b"")
@@ -66,7 +52,8 @@ class Exchange:
         while self.read_one():
             pass
 
-    def leave(self) -> None:
+    def close(self) -> None:
+        """Leaves, wherever the answer is."""
         self._file.close()
         self._socket.close()
 

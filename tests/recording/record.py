@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing
 from datetime import datetime, timezone
 
 from recording.asked import Asked, question, requests, story
@@ -32,7 +33,7 @@ def today() -> str:
 
 
 def _spoken(door: Door, asked: Asked) -> Spoken:
-    with Exchange(door, asked) as exchange:
+    with closing(Exchange(door, asked)) as exchange:
         exchange.read_all()
         return _as_spoken(exchange)
 
@@ -49,7 +50,7 @@ def _as_spoken(exchange: Exchange) -> Spoken:
 def _two_at_once(door: Door, model: str) -> tuple[Spoken, Spoken, bool]:
     """The second comes once the first has begun to answer."""
     ended: dict[str, float] = {}
-    with Exchange(door, story(model)) as first:
+    with closing(Exchange(door, story(model))) as first:
         first.read_one()
 
         def read_first() -> None:
@@ -65,7 +66,7 @@ def _two_at_once(door: Door, model: str) -> tuple[Spoken, Spoken, bool]:
 
 
 def _left(door: Door, model: str) -> tuple[str, ...]:
-    with Exchange(door, story(model)) as leaving:
+    with closing(Exchange(door, story(model))) as leaving:
         leaving.read_one()
         leaving.read_one()
         return tuple(piece.decode() for piece in leaving.pieces)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_an_engine_that_breaks_off_is_no_recording() -> None:
         thread.start()
         door = Door(f"http://127.0.0.1:{engine.getsockname()[1]}", KEY, within_s=20)
         with (
-            Exchange(door, Asked(method="GET")) as exchange,
+            closing(Exchange(door, Asked(method="GET"))) as exchange,
             pytest.raises(OSError, match="closed"),
         ):
             exchange.read_all()
