@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator import __version__
 from orchestrator.adapters import files, key_files
 from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.host import ca_bundle
+from orchestrator.adapters.host import ca_bundle, read_health
 from orchestrator.adapters.images import DockerImages
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.adapters.secret_files import make_secrets, read_secrets
@@ -144,6 +144,8 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
     files.write_env_file(prepared.env_file, render.as_env_file(prepared.plan.env))
     settings = prepared.settings
     lookout.watch_weights(place.weights, prepared.lock)
+    if gpus := prepared.considered.advice.placement.gpus:
+        lookout.watch_cards(lambda: read_health(gpus))
     lookout.use_api_key(read_secrets(place.secrets)["gateway_api_key"])
     return World(
         images=DockerImages(

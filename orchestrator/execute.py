@@ -29,7 +29,15 @@ from orchestrator.core.events import (
     StepPassed,
     StepStarted,
 )
-from orchestrator.core.gates import Fault, GateResult, ImagePresent, Sighting, Verdict, judge
+from orchestrator.core.gates import (
+    Fault,
+    GateResult,
+    ImagePresent,
+    Sighting,
+    Verdict,
+    judge,
+    with_ailments,
+)
 from orchestrator.core.plan import (
     AssembleRootfs,
     BuildImage,
@@ -109,11 +117,12 @@ def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, Ga
             yield ActionProgressed(step.name, line)
     except ActionFailed as failure:
         world.lookout.look(step.gate)  # where Docker itself is gone, this says so
-        result = GateResult(Verdict.SHUT, failure.reason)
+        result = _explained(step, GateResult(Verdict.SHUT, failure.reason), world)
         words = failure.last_words or _last_words(step, world)
-        yield StepGaveUp(step.name, number, failure.reason, words)
+        yield StepGaveUp(step.name, number, result.reason, words)
         return result
     result = yield from _await_gate(step, first, world.lookout, world.clock)
+    result = _explained(step, result, world)
     if result.verdict is Verdict.OPEN:
         yield StepPassed(step.name, number, result.reason)
     else:
@@ -158,6 +167,14 @@ def _await_gate(
         reason = f"still not so after {step.patience.within_s:g} s: {last.reason}"
         return GateResult(Verdict.SHUT, reason)
     return last
+
+
+def _explained(step: Step, result: GateResult, world: World) -> GateResult:
+    """By what ails the cards of a service that did not come up: looked at only then."""
+    service = _service(step)
+    if service is None or result.verdict is Verdict.OPEN:
+        return result
+    return with_ailments(result, world.lookout.ailments(service))
 
 
 def _once_passed(deadline: float, now: Callable[[], float]) -> Callable[[RetryCallState], bool]:
@@ -217,6 +234,11 @@ def _error(step: Step, profile: str, result: GateResult) -> OrchestratorError:
             BadConfiguration,
             "a secret was changed while the stack ran",
             "python3 -m orchestrator down, then: python3 -m orchestrator up",
+        ),
+        Fault.CARD: (
+            GateStayedShut,
+            f"{step.name}: a GPU of this host failed",
+            "do what is said there, then: python3 -m orchestrator up",
         ),
         Fault.ACCEPTANCE: (AcceptanceNotMet, "the stack runs, but its reply is wrong", logs),
     }[result.fault]

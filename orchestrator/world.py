@@ -7,6 +7,7 @@ from typing import Protocol
 from orchestrator.core.gates import Gate, Sighting
 from orchestrator.core.images import Build
 from orchestrator.core.locking import Listing, Published
+from orchestrator.core.probes.nvidia_health import Ailment
 from wire.order import Source
 
 
@@ -34,6 +35,9 @@ class Lookout(Protocol):
 
     def look(self, gate: Gate) -> Sighting: ...
     def tail(self, service: str) -> str: ...
+    def ailments(self, service: str) -> tuple[Ailment, ...]:
+        """Of the cards that it works on. To be asked where it does not come up: it takes seconds."""
+        ...
 
 
 class Hubs(Protocol):

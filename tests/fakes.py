@@ -10,6 +10,7 @@ from orchestrator.core.facts import HostFacts
 from orchestrator.core.gates import Gate, ImagePresent, Reply, Sighting
 from orchestrator.core.images import BASE, RECIPES, Build, a_build
 from orchestrator.core.plan import BaseSystem, Plan, make_steps
+from orchestrator.core.probes.nvidia_health import Ailment
 from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Layer, Settings
 from orchestrator.world import World
@@ -85,6 +86,12 @@ class ScriptedLookout:
 
     script: dict[str, list[Sighting]]
     images: FakeImages
+    ills: tuple[Ailment, ...] = ()
+    examined: list[str] = field(default_factory=list)
+
+    def ailments(self, service: str) -> tuple[Ailment, ...]:
+        self.examined.append(service)
+        return self.ills if service == "inference" else ()
 
     def look(self, gate: Gate) -> Sighting:
         if isinstance(gate, ImagePresent):

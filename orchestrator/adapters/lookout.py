@@ -3,11 +3,10 @@
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import datetime, timedelta, timezone
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,13 +30,14 @@ from orchestrator.core.gates import (
     Reply,
     Sighting,
 )
+from orchestrator.core.probes.nvidia_health import Ailment, Health
+from orchestrator.core.telling import gist
 from wire import Lock, discrepancies, read_receipt, stat_files
 from wire.numa import PageReport
 from wire.order import PROGRESS_NAME, Progress
 
 _ENGINE_SAYS = TypeAdapter(EngineSays)
 _ENGINE_SAYS_FIELDS = tuple(field.name for field in fields(EngineSays))
-_WHY = "why: "
 log = logging.getLogger(__name__)
 
 PING_TIMEOUT_S = 10
@@ -57,6 +57,7 @@ class EngineLookout:
             self._engine.api.timeout = ANSWER_TIMEOUT_S
         self._weights: tuple[Path, Lock] | None = None
         self._api_key = ""
+        self._health: Callable[[], Health] | None = None
 
     def watch_weights(self, weights_dir: Path, lock: Lock) -> None:
         """What `Proven` is about."""
@@ -66,12 +67,21 @@ class EngineLookout:
         """What `Generates` shows to the gateway."""
         self._api_key = key
 
+    def watch_cards(self, health: Callable[[], Health]) -> None:
+        """What `ailments` of the engine are asked of."""
+        self._health = health
+
+    def ailments(self, service: str) -> tuple[Ailment, ...]:
+        if self._health is None or service != "inference":
+            return ()
+        return self._health().ailments
+
     def look(self, gate: Gate) -> Sighting:
         match gate:
             case ImagePresent(ref):
                 return Sighting(image_present=self.has_image(ref))
             case Proven(service):
-                last_line = _gist(self.tail(service))
+                last_line = gist(self.tail(service))
                 seen = self._container(service)
                 return replace(
                     seen,
@@ -214,7 +224,7 @@ class EngineLookout:
         """A service that should run; one that has crashed is asked for its last line."""
         seen = self._container(service)
         if seen.restarts or seen.status in {"exited", "dead", "restarting"}:
-            return replace(seen, last_line=_gist(self.tail(service)))
+            return replace(seen, last_line=gist(self.tail(service)))
         return seen
 
     def _unproven(self) -> tuple[str, ...] | None:
@@ -325,27 +335,6 @@ def _last_logs(container: Container, lines: int) -> bytes:
 def _moment(text: str) -> datetime:
     """Docker's time stamp, UTC, to the second."""
     return datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc)
-
-
-def _gist(words: str) -> str:
-    """What a program said last: its error with the reasons, where it named one, else a line.
-
-    Not simply the last line: Docker may swap lines of standard output and standard error.
-    """
-    lines = words.splitlines()
-    errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
-    if not errors:
-        return lines[-1] if lines else ""
-    told = [lines[start:end] for start, end in pairwise([*errors, len(lines)])]
-    # Of a program of several processes one says why, and the others only that it has ended.
-    last = next((t for t in reversed(told) if any(map(_is_reason, t))), told[-1])
-    reasons = [line.removeprefix(_WHY) for line in last if _is_reason(line)]
-    what = last[0].removeprefix("error: ")
-    return f"{what}: {'; '.join(reasons)}" if reasons else what
-
-
-def _is_reason(line: str) -> bool:
-    return line.startswith(_WHY)
 
 
 def _sighting(container: Container | None) -> Sighting:

@@ -33,7 +33,9 @@ def read_form(places: Sequence[Path], name: str) -> Form:
             f"there is no placement {name!r}",
             why=f"there is no {' and no '.join(map(str, paths))}",
             next_step="set `placement`, or kt_legacy.rules in the profile, to one of "
-            + ", ".join(sorted({other.stem for folder in places for other in folder.glob("*.toml")})),
+            + ", ".join(
+                sorted({other.stem for folder in places for other in folder.glob("*.toml")})
+            ),
         )
     if len(found) > 1:
         raise BadConfiguration(

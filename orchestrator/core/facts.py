@@ -16,7 +16,10 @@ class _Fact(BaseModel):
 
 
 class Gpu(_Fact):
-    """One NVIDIA card. `mig_slices_bytes`: sizes of its slices where MIG cuts it; else empty."""
+    """One NVIDIA card. `mig_slices_bytes`: sizes of its slices where MIG cuts it; else empty.
+
+    `ecc_errors`: of memory, not corrected, since its driver was loaded; None without ECC.
+    """
 
     index: int
     name: str | None = None
@@ -27,6 +30,7 @@ class Gpu(_Fact):
     mig: bool | None = None
     mig_slices_bytes: tuple[int, ...] = ()
     persistence: bool | None = None
+    ecc_errors: int | None = None
     numa_node: int | None = None
 
 
@@ -159,6 +163,7 @@ class Reach(_Fact):
 class HostFacts(_Fact):
     """`gpus`: () where there surely is none. `nodes`: None where the layout could not be read.
 
+    `lost_gpus`: how many their driver knows and can't reach any more.
     `counted_nodes`: how many nodes there are, where no more than that is known.
     `disks`: what `disk` is chosen from, each by its mount point, where a text lists several.
     `busy_ports`: of the ports asked about, those that a program other than ours listens on; None
@@ -174,6 +179,7 @@ class HostFacts(_Fact):
     counted_nodes: int | None = None
     numa_balancing: bool | None = None
     gpus: tuple[Gpu, ...] | None = None
+    lost_gpus: int = 0
     driver_version: str | None = None
     driver_cuda: str | None = None
     disk: Disk | None = None

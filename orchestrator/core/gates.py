@@ -4,11 +4,13 @@ Three answers, not two: a gate that is merely not open *yet* is worth waiting fo
 a gate that can no longer open is not.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from typing_extensions import assert_never
 
+from orchestrator.core.probes.nvidia_health import Ailment
 from orchestrator.core.telling import duration, stage
 from wire.order import Progress
 
@@ -135,6 +137,7 @@ class Fault(Enum):
     VERIFICATION = "verification"
     KEY = "key"
     ACCEPTANCE = "acceptance"
+    CARD = "card"
 
 
 ENGINE_FAILED = "failed"  # kt_legacy_engine.stage
@@ -153,11 +156,26 @@ FAULT_OF_EXIT_CODE = {
 }
 
 
+# What an engine without its card ends with; who was refused a key or weights has no other card.
+_OF_THE_ENGINE = frozenset({Fault.CRASH, Fault.CONFIGURATION})
+
+
 @dataclass(frozen=True, slots=True)
 class GateResult:
     verdict: Verdict
     reason: str
     fault: Fault = Fault.CRASH
+
+
+def with_ailments(result: GateResult, found: Sequence[Ailment]) -> GateResult:
+    """What ails an engine's cards, where its gate is shut. After a fatal one no other try helps."""
+    if result.verdict is not Verdict.SHUT or result.fault not in _OF_THE_ENGINE or not found:
+        return result
+    if not any(ailment.fatal for ailment in found):
+        reason = "; ".join([result.reason, *(ailment.words for ailment in found)])
+        return GateResult(result.verdict, reason, result.fault)
+    fatal = [ailment.words for ailment in found if ailment.fatal]
+    return GateResult(result.verdict, "; ".join([*fatal, result.reason]), Fault.CARD)
 
 
 def judge(gate: Gate, seen: Sighting, first: Sighting) -> GateResult:

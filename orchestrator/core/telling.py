@@ -1,8 +1,11 @@
-"""The weights job's progress in words."""
+"""What programs say, in the words that are told: the weights job's progress, a program's last error."""
+
+from itertools import pairwise
 
 from wire.order import FileProgress, Phase, Progress
 
 SHOWN_FILES = 12
+_WHY = "why: "
 ACTIVE = frozenset({Phase.FETCHING, Phase.VERIFYING, Phase.REPAIRING, Phase.CHECKING})
 
 
@@ -70,3 +73,24 @@ def _percent(done: int, total: int) -> str:
 
 def _gb(count: int) -> str:
     return f"{count / 1e9:.1f}" if count >= 10**10 else f"{count / 1e9:.2f}"
+
+
+def gist(words: str) -> str:
+    """What a program said last: its error with the reasons, where it named one, else a line.
+
+    Not simply the last line: Docker may swap lines of standard output and standard error.
+    """
+    lines = words.splitlines()
+    errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    if not errors:
+        return lines[-1] if lines else ""
+    told = [lines[start:end] for start, end in pairwise([*errors, len(lines)])]
+    # Of a program of several processes one says why, and the others only that it has ended.
+    last = next((t for t in reversed(told) if any(map(_is_reason, t))), told[-1])
+    reasons = [line.removeprefix(_WHY) for line in last if _is_reason(line)]
+    what = last[0].removeprefix("error: ")
+    return f"{what}: {'; '.join(reasons)}" if reasons else what
+
+
+def _is_reason(line: str) -> bool:
+    return line.startswith(_WHY)

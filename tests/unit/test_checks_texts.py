@@ -47,6 +47,7 @@ def neglected() -> HostFacts:
                     memory_bytes=15360 * MIB,
                     memory_free_bytes=14900 * MIB,
                     persistence=False,
+                    ecc_errors=3,
                 ),
                 Gpu(index=1, name="Tesla T4"),
             ),
@@ -58,6 +59,7 @@ def neglected() -> HostFacts:
             "limits": host.limits.model_copy(
                 update={"memlock_bytes": 65536, "cpus": 4.0, "memory_bytes": 128 * GIB}
             ),
+            "lost_gpus": 1,
             "docker": Docker(
                 answers=False,
                 version="20.10.5",

@@ -297,6 +297,7 @@ def test_cards_of_an_old_driver_are_asked_again_without_the_fields_it_lacks(
             memory_free_bytes=27472 << 20,
             mig=False,
             persistence=True,
+            ecc_errors=0,
             numa_node=1,
         ),
     )

@@ -11,9 +11,10 @@ import pytest
 import requests
 from docker.errors import APIError
 
-from orchestrator.adapters.lookout import EngineLookout, _gist
+from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.core.errors import DockerUnavailable
 from orchestrator.core.gates import EngineSays, Generates, Healthy
+from orchestrator.core.telling import gist
 from wire.numa import PageReport
 from wire.order import PROGRESS_NAME, FileProgress, Phase, Progress
 
@@ -250,8 +251,8 @@ next: python3 -m orchestrator doctor (it says what the driver lacks)
 error: the process with the model ended while it loaded it
 error: the engine ended by itself with exit code 3
 """
-    assert _gist(said) == (
+    assert gist(said) == (
         "the engine does not start: there is no GPU that it can use: No CUDA GPUs are available"
     )
-    assert _gist("a\nerror: b\nerror: c") == "c"
-    assert _gist("a\nb") == "b"
+    assert gist("a\nerror: b\nerror: c") == "c"
+    assert gist("a\nb") == "b"

@@ -13,10 +13,15 @@ WSL_TOOLS = "/usr/lib/wsl/lib"  # where Windows puts nvidia-smi, which no PATH n
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What it printed, and whether it ended well."""
+    """What it printed, and whether it ended well. `errors`: on its other output."""
 
     text: str
     ok: bool
+    errors: str = ""
+
+    @property
+    def all(self) -> str:
+        return f"{self.text}\n{self.errors}"
 
 
 def is_there(tool: str) -> bool:
@@ -41,7 +46,11 @@ def ask(*words: str, within_s: float) -> Answer | None:
     except (OSError, subprocess.SubprocessError) as trouble:
         log.debug("%s: %s", words[0], trouble)
         return None
-    return Answer(done.stdout.decode(errors="replace"), done.returncode == 0)
+    return Answer(
+        done.stdout.decode(errors="replace"),
+        done.returncode == 0,
+        done.stderr.decode(errors="replace"),
+    )
 
 
 def _path_of(tool: str) -> str | None:

@@ -26,6 +26,7 @@ def read_host(weights_dir: Path, ports: Iterable[int]) -> HostFacts:
     return machine.model_copy(
         update={
             "gpus": cards.gpus,
+            "lost_gpus": cards.lost,
             "driver_version": cards.driver_version,
             "driver_cuda": cards.driver_cuda,
             "disk": disk,

@@ -47,6 +47,8 @@ def host_findings(facts: HostFacts, settings: Settings) -> tuple[Finding, ...]:
         memory.numa_balancing(facts),
         memory.memlock(facts),
         gpu.gpu_driver(facts),
+        gpu.gpu_lost(facts),
+        gpu.ecc(facts),
         gpu.gpu_generation(facts),
         gpu.mig(facts),
         gpu.persistence(facts),

@@ -29,6 +29,8 @@ FILES = {
     "numa-balancing": "numa-balancing",
     "gpu-driver": "nvidia-smi",
     "gpu-generation": "nvidia-smi-query",
+    "gpu-lost": "nvidia-smi",
+    "ecc": "nvidia-smi",
     "mig": "nvidia-smi",
     "persistence": "nvidia-smi",
     "gpu-after-reload": "docker-info",

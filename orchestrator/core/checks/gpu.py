@@ -37,6 +37,24 @@ MIG = Check(
     ),
     ask="nvidia-smi -L",
 )
+GPU_LOST = Check(
+    name="gpu-lost",
+    why=Said(
+        "a card that its driver can't reach any more computes nothing, and often hides the other cards "
+        "too, until the machine is started anew",
+        "驱动再也访问不到的显卡无法计算，往往连其他显卡也一并看不到，直到重启机器",
+    ),
+    ask="nvidia-smi",
+)
+ECC = Check(
+    name="ecc",
+    why=Said(
+        "memory errors that the card could not correct end the program that meets them, or spoil its "
+        "answers; a card that has them again and again is worn out",
+        "显卡无法纠正的显存错误会让遇到它的程序退出，或让回复出错；反复出现说明这张卡已经损坏",
+    ),
+    ask="nvidia-smi -q -d ECC",
+)
 GPU_GENERATION = Check(
     name="gpu-generation",
     why=Said(
@@ -113,6 +131,35 @@ def persistence(facts: HostFacts) -> Finding:
     if any(gpu.persistence is None for gpu in facts.gpus):
         return PERSISTENCE.unknown("on")
     return PERSISTENCE.ok("on", "on")
+
+
+def gpu_lost(facts: HostFacts) -> Finding:
+    if facts.lost_gpus:
+        reboot = Said(
+            "reboot; if it happens again, look at the card's seat, power and cooling",
+            "请重启；如果再次发生，请检查显卡的插槽、供电和散热",
+        )
+        return GPU_LOST.warn(card_count(facts.lost_gpus), "0", Remedy(next_step=reboot))
+    if facts.gpus is None:
+        return GPU_LOST.unknown("0")
+    return GPU_LOST.ok("0" if facts.gpus else NO_CARD, "0")
+
+
+def ecc(facts: HostFacts) -> Finding:
+    """Cards for games have no ECC, and say nothing of it."""
+    if facts.gpus is None:
+        return ECC.unknown("0")
+    counts = {gpu.index: gpu.ecc_errors for gpu in facts.gpus if gpu.ecc_errors is not None}
+    if not counts:
+        return ECC.ok(NOT_NEEDED if facts.gpus else NO_CARD)
+    worn = [f"GPU {index}: {count}" for index, count in counts.items() if count]
+    if not worn:
+        return ECC.ok("0", "0")
+    again = Said(
+        "note the count, and look again after a day of work: where it grows, have the card replaced",
+        "请记下这个数字，运行一天后再看：如果继续增长，请更换显卡",
+    )
+    return ECC.warn(", ".join(worn), "0", Remedy(next_step=again))
 
 
 def mig(facts: HostFacts) -> Finding:

@@ -69,6 +69,7 @@ def facts_of(captures: Mapping[str, str]) -> HostFacts:
         counted_nodes=counted or (topology.node_count if nodes is None else None),
         numa_balancing=kernel.parse_switch(texts["numa-balancing"]),
         gpus=merged_gpus((query.gpus, parse_list(texts["nvidia-smi-L"]), table.gpus), topology),
+        lost_gpus=table.lost,
         driver_version=first_known(query.driver_version, table.driver_version),
         driver_cuda=table.driver_cuda,
         disk=disks[0] if len(disks) == 1 else None,

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 
 from orchestrator.core.facts import Gpu
 from orchestrator.core.probes.capability import capability_of
+from orchestrator.core.probes.nvidia_health import lost_cards
 from orchestrator.core.probes.text import MIB, lines, whole_lines
 
 # Up to driver 610 "Driver Version" and "CUDA Version", since then "KMD" and "CUDA UMD".
 DRIVER = re.compile(r"\b(?:Driver|KMD) Version: (\d[\d.]*)\s")
 CUDA = re.compile(r"\bCUDA (?:UMD )?Version: (\d+\.\d+)\s")
-# | index  name  persistence or driver model | bus id  display |
+# | index  name  persistence or driver model | bus id  display | uncorrected ECC errors |
 CARD = re.compile(
     r"\|\s+(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|TCC|WDDM|MCDM)\s*\|"
-    r"\s*[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s+\S+\s*\|.*",
+    r"\s*[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s+\S+\s*\|(?:\s*(\d{1,18})\s*\|)?.*",
     re.ASCII,
 )
 USAGE = re.compile(r"\|[^|]*\|\s*(\d{1,9})MiB\s*/\s*(\d{1,9})MiB\s*\|.*", re.ASCII)
@@ -27,9 +28,13 @@ NO_CARDS = "No devices were found"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smi:
-    """`gpus`: None where the text lists none and doesn't say that there is none."""
+    """`gpus`: None where the text lists none and doesn't say that there is none.
+
+    `lost`: how many cards the driver knows and can't reach.
+    """
 
     gpus: tuple[Gpu, ...] | None = None
+    lost: int = 0
     driver_version: str | None = None
     driver_cuda: str | None = None
     windows: bool = False
@@ -40,6 +45,7 @@ def parse_table(text: str) -> Smi:
     cuda = next((found for line in lines(text) if (found := CUDA.search(line))), None)
     return Smi(
         gpus=() if NO_CARDS in text else _cards(whole_lines(text)),
+        lost=len(lost_cards(text)),
         driver_version=driver[1] if driver else None,
         driver_cuda=cuda[1] if cuda else None,
         windows=any(found[3] == "WDDM" for found in map(CARD.fullmatch, lines(text)) if found),
@@ -78,6 +84,7 @@ def _named(card: re.Match[str]) -> dict[str, object]:
         "name": card[2],
         "compute_capability": capability_of(card[2]),
         "persistence": {"On": True, "Off": False}.get(card[3]),
+        "ecc_errors": None if card[4] is None else int(card[4]),
     }
 
 

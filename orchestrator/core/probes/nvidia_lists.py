@@ -59,6 +59,7 @@ def _queried(position: int, card: dict[str, str]) -> Gpu:
         memory_free_bytes=_amount(card.get("memory.free")),
         mig=_mig(card.get("mig.mode.current")),
         persistence={"Enabled": True, "Disabled": False}.get(card.get("persistence_mode", "")),
+        ecc_errors=whole(card.get("ecc.errors.uncorrected.volatile.total")),
     )
 
 
