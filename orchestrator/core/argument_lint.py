@@ -82,6 +82,8 @@ def _kt_legacy(
     for name in ("--gguf_path", "--optimize_config_path"):
         if not flags.get(name):
             yield f"{name} must be given"
+    if _on_a_hub(flags.get("--model_path", ".")):
+        yield f"--model_path {flags['--model_path']} is no folder here: no hub is asked at a start"
     yield from (f"{word} can't be passed on" for word in arguments if not fits_a_line(word))
     cache, most = _number(flags, "--cache_lens"), _number(flags, "--max_new_tokens")
     if cache is None or most is None:
@@ -106,7 +108,15 @@ def _cpu_infer(given: int | None, placement: Placement, facts: HostFacts) -> Ite
         yield f"--cpu_infer {given} makes {given - 1} threads on {cores} physical cores"
 
 
+def _on_a_hub(path: str) -> bool:
+    return "://" in path or not path
+
+
 def _kt_sglang(flags: Flags, facts: HostFacts, shape: ModelShape | None) -> Iterator[str]:
+    for name in ("--model", "--kt-weight-path"):
+        if not flags.get(name, "").startswith("/"):
+            given = flags.get(name) or "is not given"
+            yield f"{name} {given}: it must be a folder of the container, else a hub would be asked"
     if not flags.get("--served-model-name"):
         yield "--served-model-name is not set: clients would have to know the path"
     if _number(flags, "--kt-num-gpu-experts") is None and not flags.get("--kt-gpu-experts-ratio"):

@@ -102,56 +102,90 @@ def changed(arguments: tuple[str, ...], flag: str, *values: str) -> tuple[str, .
     return (*arguments[:start], *with_it, *arguments[end:])
 
 
-@pytest.mark.parametrize(
-    ("flag", "values", "said"),
-    [
-        ("--gguf_path", (), "--gguf_path must be given"),
-        ("--gguf_path", ("it's",), "it's can't be passed on"),
-        ("--gguf_path", ("a-00001-of-00009.gguf",), "must be the folder of the shards"),
-        ("--optimize_config_path", (), "--optimize_config_path must be given"),
-        ("--cache_lens", ("4096",), "--cache_lens 4096 must exceed --max_new_tokens 4096"),
-        ("--max_new_tokens", (), "--cache_lens and --max_new_tokens must both be given"),
-        ("--chunk_size", ("0",), "--chunk_size must be 1 or more"),
-        ("--cpu_infer", ("1",), "--cpu_infer 1 ends the engine"),
-        ("--cpu_infer", ("66",), "--cpu_infer 66 makes 65 threads on 64 physical cores"),
-        ("--cpu_infer", (), "--cpu_infer must be given"),
-    ],
-)
-def test_a_mistake_for_kt_legacy_is_named(flag: str, values: tuple[str, ...], said: str) -> None:
+# What engines answer late, silently or by dying. Rule -> flag, its values (none: left out), what is said.
+Case = tuple[str, tuple[str, ...], str]
+KT_LEGACY_RULES: dict[str, Case] = {
+    "the weights are given": ("--gguf_path", (), "--gguf_path must be given"),
+    "the weights are a folder": (
+        "--gguf_path",
+        ("a-00001-of-00009.gguf",),
+        "the folder of the shards",
+    ),
+    "the placement is given": (
+        "--optimize_config_path",
+        (),
+        "--optimize_config_path must be given",
+    ),
+    "words survive Compose": ("--gguf_path", ("it's",), "it's can't be passed on"),
+    "the cache exceeds a reply": (
+        "--cache_lens",
+        ("4096",),
+        "--cache_lens 4096 must exceed --max_new_tokens 4096",
+    ),
+    "lengths are given": ("--max_new_tokens", (), "--cache_lens and --max_new_tokens must both"),
+    "prompts are read in chunks": ("--chunk_size", ("0",), "--chunk_size must be 1 or more"),
+    "one thread is none": ("--cpu_infer", ("1",), "--cpu_infer 1 ends the engine"),
+    "threads have cores": ("--cpu_infer", ("66",), "66 makes 65 threads on 64 physical cores"),
+    "threads are given": ("--cpu_infer", (), "--cpu_infer must be given"),
+}
+KT_SGLANG_RULES: dict[str, Case] = {
+    "the model is local": ("--model", ("deepseek-ai/DeepSeek-R1",), "else a hub would be asked"),
+    "the model is given": ("--model", (), "--model is not given"),
+    "the experts are local": ("--kt-weight-path", ("unsloth/R1",), "else a hub would be asked"),
+    "clients have a name": ("--served-model-name", (), "--served-model-name is not set"),
+    "GPU experts or their ratio": (
+        "--kt-num-gpu-experts",
+        (),
+        "sglang then leaves KTransformers out",
+    ),
+    "prompts are read in chunks": ("--chunked-prefill-size", ("-1",), "must be 1 or more"),
+    "a long prefill is no hang": ("--watchdog-timeout", ("300",), "must be 1800 or more"),
+    "the watchdog is told": ("--watchdog-timeout", (), "must be 1800 or more"),
+    "the line has an end": ("--max-queued-requests", (), "--max-queued-requests is not given"),
+    "methods are case-sensitive": ("--kt-method", ("amxint4",), "amxint4: known are AMXINT4,"),
+    "a method is given": ("--kt-method", (), "--kt-method is not given"),
+    "threads are given": ("--kt-cpuinfer", (), "--kt-cpuinfer and --kt-threadpool-count must both"),
+    "each pool has a thread": ("--kt-cpuinfer", ("1",), "leaves a pool of 2 without a thread"),
+    "threads have cores": (
+        "--kt-cpuinfer",
+        ("113",),
+        "113 / 2 pools: a node has 56 physical cores",
+    ),
+    "each pool has a node": ("--kt-numa-nodes", ("0",), "names 1 nodes for 2 pools"),
+}
+
+
+@pytest.mark.parametrize("rule", KT_LEGACY_RULES)
+def test_a_mistake_for_kt_legacy_is_named(rule: str) -> None:
+    flag, values, said = KT_LEGACY_RULES[rule]
     placement = placed(R1, TWO_SOCKETS, deepseek_r1())
     arguments = changed(placement.arguments, flag, *values)
     (problem,) = problems(Engine.KT_LEGACY, arguments, placement, TWO_SOCKETS)
     assert said in problem
 
 
-def test_more_slots_than_kt_legacy_has_are_named() -> None:
-    placement = place(R1, settings_of(R1, slots=2), TWO_SOCKETS, deepseek_r1())
-    (problem,) = problems(Engine.KT_LEGACY, placement.arguments, placement, TWO_SOCKETS)
-    assert problem == "2 slots, and it works on one request at a time: set slots = 1"
-
-
-@pytest.mark.parametrize(
-    ("flag", "values", "said"),
-    [
-        ("--served-model-name", (), "--served-model-name is not set"),
-        ("--kt-num-gpu-experts", (), "sglang then leaves KTransformers out"),
-        ("--chunked-prefill-size", ("-1",), "--chunked-prefill-size must be 1 or more"),
-        ("--watchdog-timeout", ("300",), "--watchdog-timeout must be 1800 or more"),
-        ("--watchdog-timeout", (), "--watchdog-timeout must be 1800 or more"),
-        ("--max-queued-requests", (), "--max-queued-requests is not given"),
-        ("--kt-method", ("amxint4",), "--kt-method amxint4: known are AMXINT4,"),
-        ("--kt-method", (), "--kt-method is not given"),
-        ("--kt-cpuinfer", (), "--kt-cpuinfer and --kt-threadpool-count must both be given"),
-        ("--kt-cpuinfer", ("1",), "--kt-cpuinfer 1 leaves a pool of 2 without a thread"),
-        ("--kt-cpuinfer", ("113",), "113 / 2 pools: a node has 56 physical cores"),
-        ("--kt-numa-nodes", ("0",), "--kt-numa-nodes names 1 nodes for 2 pools"),
-    ],
-)
-def test_a_mistake_for_kt_sglang_is_named(flag: str, values: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize("rule", KT_SGLANG_RULES)
+def test_a_mistake_for_kt_sglang_is_named(rule: str) -> None:
+    flag, values, said = KT_SGLANG_RULES[rule]
     placement = placed(AMX, TWO_NODES_AMX)
     arguments = changed(placement.arguments, flag, *values)
     (problem,) = problems(Engine.KT_SGLANG, arguments, placement, TWO_NODES_AMX)
     assert said in problem
+
+
+def test_kt_legacy_gets_its_configuration_from_a_folder_and_no_hub() -> None:
+    placement = placed(R1, TWO_SOCKETS, deepseek_r1())
+    given = (*placement.arguments, "--model_path", "https://hub.example/deepseek-ai/DeepSeek-R1")
+    (problem,) = problems(Engine.KT_LEGACY, given, placement, TWO_SOCKETS)
+    assert "no hub is asked at a start" in problem
+    local = (*placement.arguments, "--model_path", "hf")
+    assert list(problems(Engine.KT_LEGACY, local, placement, TWO_SOCKETS)) == []
+
+
+def test_more_slots_than_kt_legacy_has_are_named() -> None:
+    placement = place(R1, settings_of(R1, slots=2), TWO_SOCKETS, deepseek_r1())
+    (problem,) = problems(Engine.KT_LEGACY, placement.arguments, placement, TWO_SOCKETS)
+    assert problem == "2 slots, and it works on one request at a time: set slots = 1"
 
 
 def test_more_pools_than_memory_nodes_are_named() -> None:
