@@ -6,14 +6,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.errors import (
-    BAD_REQUEST,
-    UPGRADE_WITH_BODY,
-    ApiError,
-    OpenAIVoice,
-    Refused,
-    header_too_large,
-)
+from gateway.arrival_errors import BAD_REQUEST, UPGRADE_WITH_BODY, header_too_large
+from gateway.errors import ApiError, OpenAIVoice, Refused
 
 MAX_HEADER_BYTES = 64 * 2**10
 
