@@ -174,8 +174,18 @@ def chat_head(length: int, request_id: str, *, key: str = GATEWAY_KEY) -> bytes:
     ).encode()
 
 
+def paced_words(**paced: object) -> str:
+    """What a message or a prompt says to have the engine answer at that pace."""
+    return "paced: " + json.dumps(paced)
+
+
+def paced_messages(**paced: object) -> list[Any]:
+    return [{"role": "user", "content": paced_words(**paced)}]
+
+
 def chat_body(*, stream: bool = True, **paced: object) -> bytes:
-    return json.dumps({"model": "paced", "messages": [], "stream": stream, "paced": paced}).encode()
+    asked = {"model": "paced", "messages": paced_messages(**paced), "stream": stream}
+    return json.dumps(asked).encode()
 
 
 def new_id() -> str:

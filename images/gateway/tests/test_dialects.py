@@ -14,6 +14,7 @@ from images.gateway.tests.support import (
     Answer,
     Gateway,
     environment,
+    paced_words,
     policy_file,
     running_gateway,
 )
@@ -83,7 +84,7 @@ def test_a_whole_answer_has_the_alias_too(governed: Gateway) -> None:
 
 def test_completions_are_asked_at_their_own_path(governed: Gateway, engine: RunningEngine) -> None:
     request_id = "completions-1"
-    body = json.dumps({"model": "chat", "prompt": "Hi", "paced": {"tick_s": 0.0}}).encode()
+    body = json.dumps({"model": "chat", "prompt": paced_words(tick_s=0.0)}).encode()
     answer = governed.ask("POST", "/v1/completions", body, {"x-request-id": request_id})
     assert answer.status == 200
     seen = engine.wait(request_id, until="ended")
