@@ -1,6 +1,6 @@
 """Errors in how a request arrives or its answer is taken, whatever it asks for."""
 
-from gateway.errors import CALLER, ApiError
+from gateway.errors import CALLER, SERVER, ApiError
 
 NOT_JSON = ApiError(
     status=400,
@@ -15,6 +15,15 @@ TOO_DEEP = ApiError(
     code="invalid_json",
     message="The request body is nested too deeply, or of too many objects.",
     kind=CALLER,
+)
+
+
+TOO_MANY_CONNECTIONS = ApiError(
+    status=503,
+    code="too_many_connections",
+    message="All connections of the gateway are at work: try again shortly.",
+    kind=SERVER,
+    headers=(("retry-after", "5"), ("connection", "close")),
 )
 
 
