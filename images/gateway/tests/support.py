@@ -20,6 +20,8 @@ from typing import Any
 
 from typing_extensions import Self
 
+from images.gateway.tests.pacing import paced_messages
+
 GATEWAY_KEY = "gateway-key-for-tests"
 ENGINE_KEY = "engine-key-for-tests"
 CHAT = "/v1/chat/completions"
@@ -172,15 +174,6 @@ def chat_head(length: int, request_id: str, *, key: str = GATEWAY_KEY) -> bytes:
         f"content-type: application/json\r\nx-request-id: {request_id}\r\n"
         f"content-length: {length}\r\n\r\n"
     ).encode()
-
-
-def paced_words(**paced: object) -> str:
-    """What a message or a prompt says to have the engine answer at that pace."""
-    return "paced: " + json.dumps(paced)
-
-
-def paced_messages(**paced: object) -> list[Any]:
-    return [{"role": "user", "content": paced_words(**paced)}]
 
 
 def chat_body(*, stream: bool = True, **paced: object) -> bytes:

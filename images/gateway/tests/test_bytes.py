@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from images.gateway.tests.pacing import paced_words
 from images.gateway.tests.support import (
     CHAT,
     ENGINE_KEY,
@@ -15,7 +16,6 @@ from images.gateway.tests.support import (
     Gateway,
     chat_body,
     new_id,
-    paced_words,
 )
 from paced_engine.running import RunningEngine
 

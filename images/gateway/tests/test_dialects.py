@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from images.gateway.tests.dialect_support import DONE, USAGE, chunk
+from images.gateway.tests.pacing import paced_words
 from images.gateway.tests.shaping_support import TOKENIZER
 from images.gateway.tests.support import (
     CHAT,
     Answer,
     Gateway,
     environment,
-    paced_words,
     policy_file,
     running_gateway,
 )

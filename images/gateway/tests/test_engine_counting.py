@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from images.gateway.tests.dialect_support import DONE, chunk
+from images.gateway.tests.pacing import paced_words
 from images.gateway.tests.support import (
     CHAT,
     ENGINE_KEY,
@@ -17,7 +18,6 @@ from images.gateway.tests.support import (
     chat_body,
     environment,
     new_id,
-    paced_words,
     policy_file,
     running_gateway,
 )

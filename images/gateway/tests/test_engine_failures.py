@@ -9,6 +9,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from images.gateway.tests.pacing import paced_messages
 from images.gateway.tests.support import (
     CHAT,
     GATEWAY_KEY,
@@ -16,7 +17,6 @@ from images.gateway.tests.support import (
     chat_body,
     environment,
     eventually,
-    paced_messages,
     running_gateway,
 )
 from paced_engine.running import running_engine

@@ -9,8 +9,9 @@ from openai.types.chat import completion_create_params as chats
 
 from gateway.dialects.openai_fields import CHAT_FIELDS, COMPLETIONS_FIELDS
 from gateway.fields import Fields
+from images.gateway.tests.pacing import paced_messages
 from images.gateway.tests.shaping_support import chat, policy, refusal_of, shape
-from images.gateway.tests.support import CHAT, Gateway, chat_body, new_id, paced_messages
+from images.gateway.tests.support import CHAT, Gateway, chat_body, new_id
 from paced_engine.running import RunningEngine
 
 # What the engines take beyond OpenAI's API (llama.cpp's server, sglang 0.5's protocol.py), and what

@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 
+from images.gateway.tests.pacing import paced_messages
 from images.gateway.tests.support import (
     CHAT,
     GATEWAY_KEY,
@@ -20,7 +21,6 @@ from images.gateway.tests.support import (
     environment,
     eventually,
     new_id,
-    paced_messages,
     policy_file,
     running_gateway,
 )

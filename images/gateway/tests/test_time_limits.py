@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from images.gateway.tests.pacing import paced_words
 from images.gateway.tests.support import (
     CHAT,
     LONG_TICK_S,
@@ -18,7 +19,6 @@ from images.gateway.tests.support import (
     environment,
     eventually,
     new_id,
-    paced_words,
     policy_file,
     running_gateway,
 )

@@ -187,6 +187,7 @@ class Exchange:
         with self._services.accounts.held(permit, caller, relay) as held:
             try:
                 await self._ask(scope, relay)
+                self._services.watch.answered()
             except EngineError as error:
                 if not self._is_lost(error, relay):
                     raise
