@@ -25,6 +25,7 @@ from orchestrator.core.gates import (
     EngineSays,
     Gate,
     Generates,
+    Gone,
     Healthy,
     ImagePresent,
     Proven,
@@ -81,6 +82,8 @@ class EngineLookout:
                 )
             case Healthy(service):
                 return self._service(service)
+            case Gone(service):
+                return self._container(service)
             case Answers(service, url):
                 status, trouble = self._ask(url)
                 return replace(self._service(service), http_status=status, trouble=trouble)
