@@ -121,12 +121,12 @@ def test_what_the_dashboard_asks_for_is_what_is_counted(watched: Appliance) -> N
 def test_turned_off_it_goes_and_keeps_what_it_has_collected(watched: Appliance) -> None:
     volume = f"{watched.project}_prometheus-data"
     before_s = time.time()
-    off = watched.run("up", ORCH_METRICS="false")
+    off = watched.run("up", "--metrics", "false")
     assert off.returncode == 0, off.stderr
     assert watched.container("prometheus") is None
     docker.from_env().volumes.get(volume)
     assert watched.ask().status_code == 200
-    assert "Nothing to do" in watched.run("up", ORCH_METRICS="false").stdout
+    assert "Nothing to do" in watched.run("up", "--metrics", "false").stdout
 
     watched.up()
     kept = _asked(watched, "query", query="gateway_connections", time=str(before_s))["result"]
