@@ -22,6 +22,7 @@ from orchestrator.core.plan import (
     AssembleRootfs,
     BuildImage,
     PullImage,
+    RemoveService,
     RunJob,
     StartService,
     Step,
@@ -57,7 +58,7 @@ def _made(step: Step, images: Images) -> Iterator[str]:
             return images.pull(ref)
         case BuildImage(build):
             return images.build(build)
-        case RunJob() | StartService():
+        case RunJob() | StartService() | RemoveService():
             return iter(())
         case _:
             assert_never(step.action)

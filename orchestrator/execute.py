@@ -43,6 +43,7 @@ from orchestrator.core.plan import (
     BuildImage,
     Plan,
     PullImage,
+    RemoveService,
     RunJob,
     StartService,
     Step,
@@ -142,6 +143,8 @@ def _act(step: Step, seen: Sighting, world: World) -> Iterator[str]:
             yield from world.images.build(build)
         case RunJob(service) | StartService(service):
             world.stack.start(service)
+        case RemoveService(service):
+            world.stack.remove(service)
         case _:
             assert_never(step.action)
 
@@ -209,6 +212,13 @@ def _error(step: Step, profile: str, result: GateResult) -> OrchestratorError:
             f"{step.name} could not be made",
             why=result.reason,
             next_step="check the network and free disk, then: python3 -m orchestrator up",
+        )
+    if isinstance(step.action, RemoveService):
+        return GateStayedShut(
+            f"{step.name}: {service} could not be removed",
+            why=result.reason,
+            next_step=f"docker compose --env-file .state/stack.env rm -sf {service}, then: "
+            "python3 -m orchestrator up",
         )
     logs = f"python3 -m orchestrator logs {service}"
     incomplete = (

@@ -1,6 +1,6 @@
 """A world made of lists, and values to start from."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,11 +195,11 @@ def an_advice(**settings: Any) -> Advice:
     return advise(a_profile(), (layer,), a_host(), None, a_lock().total_bytes)
 
 
-def a_plan(**settings: Any) -> Plan:
+def a_plan(present: Collection[str] = (), /, **settings: Any) -> Plan:
     base = BaseSystem(ref="rootfs", from_registry=False)
     builds = (a_build(BASE, "digest", {}), a_build(RECIPES["gateway"], "digest", {}))
     chosen = Settings.model_validate({"load_timeout_s": 10} | settings)
-    steps = make_steps(chosen, a_profile(), a_lock(), base, builds)
+    steps = make_steps(chosen, a_profile(), a_lock(), base, builds, present)
     return Plan(profile="tiny", env={}, steps=steps)
 
 

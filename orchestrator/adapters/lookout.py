@@ -24,6 +24,7 @@ from orchestrator.core.gates import (
     EngineSays,
     Gate,
     Generates,
+    Gone,
     Healthy,
     ImagePresent,
     Proven,
@@ -91,6 +92,8 @@ class EngineLookout:
                 )
             case Healthy(service):
                 return self._service(service)
+            case Gone(service):
+                return self._container(service)
             case Answers(service, url):
                 status, trouble = self._ask(url)
                 return replace(self._service(service), http_status=status, trouble=trouble)

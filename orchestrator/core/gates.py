@@ -44,6 +44,13 @@ class Answers:
     url: str
 
 
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The service has no container."""
+
+    service: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generates:
     """Every one of `times` requests through the gateway brings a reply that holds `expected`.
@@ -63,7 +70,7 @@ class Generates:
     next_within_s: float = 300.0
 
 
-Gate = ImagePresent | Proven | Healthy | Answers | Generates
+Gate = ImagePresent | Proven | Healthy | Answers | Gone | Generates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +192,8 @@ def judge(gate: Gate, seen: Sighting, first: Sighting) -> GateResult:
             return _judge_image(seen)
         case Proven():
             return _judge_proven(seen)
+        case Gone():
+            return _judge_gone(seen)
         case Healthy() | Answers() | Generates():
             return _judge_service(gate, seen, first)
         case _:
@@ -195,6 +204,12 @@ def _judge_image(seen: Sighting) -> GateResult:
     if seen.image_present:
         return GateResult(Verdict.OPEN, "present")
     return GateResult(Verdict.WAIT, "not in the image store")
+
+
+def _judge_gone(seen: Sighting) -> GateResult:
+    if seen.status is None:
+        return GateResult(Verdict.OPEN, "no container")
+    return GateResult(Verdict.WAIT, f"still there: {seen.status}")
 
 
 def _judge_proven(seen: Sighting) -> GateResult:

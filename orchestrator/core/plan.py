@@ -1,13 +1,13 @@
 """From choices and facts to an immutable list of steps. Nothing here happens yet."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.advice import Advice
 from orchestrator.core.facts import Docker, HostFacts
-from orchestrator.core.gates import Answers, Gate, Generates, Healthy, ImagePresent, Proven
+from orchestrator.core.gates import Answers, Gate, Generates, Gone, Healthy, ImagePresent, Proven
 from orchestrator.core.images import Build
 from orchestrator.core.kt_legacy.command import as_line
 from orchestrator.core.profile import Engine, Profile
@@ -50,7 +50,14 @@ class StartService:
     service: str
 
 
-Action = AssembleRootfs | PullImage | BuildImage | RunJob | StartService
+@dataclass(frozen=True, slots=True)
+class RemoveService:
+    """Its container goes, its volumes stay."""
+
+    service: str
+
+
+Action = AssembleRootfs | PullImage | BuildImage | RunJob | StartService | RemoveService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +125,18 @@ def owner_for(uid: int, gid: int) -> tuple[int, int]:
     return (STACK_UID_FOR_ROOT, STACK_UID_FOR_ROOT) if uid == ROOT_UID else (uid, gid)
 
 
-def make_steps(
-    settings: Settings, profile: Profile, lock: Lock, base: BaseSystem, builds: Sequence[Build]
+def make_steps(  # noqa: PLR0913, PLR0917 - all that was settled
+    settings: Settings,
+    profile: Profile,
+    lock: Lock,
+    base: BaseSystem,
+    builds: Sequence[Build],
+    present: Collection[str] = (),
 ) -> tuple[Step, ...]:
-    """What `up` does, in order. `builds`: the base image first, then the service images."""
+    """What `up` does, in order. `builds`: the base image first, then the service images.
+
+    `present`: services that have a container now.
+    """
     return (
         *image_steps(settings, base, builds),
         weights_step(settings, lock),
@@ -147,18 +162,31 @@ def make_steps(
             patience=Patience(within_s=300, tries=settings.tries),
             cause="the page people chat on",
         ),
-        *((_prometheus_step(settings),) if settings.metrics else ()),
+        *_prometheus_steps(settings, present),
     )
 
 
-def _prometheus_step(settings: Settings) -> Step:
-    return Step(
+def _prometheus_steps(settings: Settings, present: Collection[str]) -> tuple[Step, ...]:
+    if settings.metrics:
+        url = f"http://127.0.0.1:{settings.prometheus_port}/-/ready"
+        start = Step(
+            name="prometheus",
+            action=StartService("prometheus"),
+            gate=Answers("prometheus", url),
+            patience=Patience(within_s=120, tries=settings.tries),
+            cause="`metrics` is on",
+        )
+        return (start,)
+    if "prometheus" not in present:
+        return ()
+    remove = Step(
         name="prometheus",
-        action=StartService("prometheus"),
-        gate=Answers("prometheus", f"http://127.0.0.1:{settings.prometheus_port}/-/ready"),
-        patience=Patience(within_s=120, tries=settings.tries),
-        cause="`metrics` is on",
+        action=RemoveService("prometheus"),
+        gate=Gone("prometheus"),
+        patience=Patience(within_s=60),
+        cause="`metrics` is off: what it has collected is kept",
     )
+    return (remove,)
 
 
 def image_steps(settings: Settings, base: BaseSystem, builds: Sequence[Build]) -> tuple[Step, ...]:

@@ -7,13 +7,14 @@ from typing import Any
 from typing_extensions import assert_never
 
 from orchestrator.core.advice import Advice
-from orchestrator.core.gates import Answers, Gate, Generates, Healthy, ImagePresent, Proven
+from orchestrator.core.gates import Answers, Gate, Generates, Gone, Healthy, ImagePresent, Proven
 from orchestrator.core.plan import (
     Action,
     AssembleRootfs,
     BuildImage,
     Plan,
     PullImage,
+    RemoveService,
     RunJob,
     StartService,
     Step,
@@ -109,6 +110,8 @@ def describe_action(action: Action) -> str:
             return f"run {service}"
         case StartService(service):
             return f"start {service}"
+        case RemoveService(service):
+            return f"remove {service}"
         case _:
             assert_never(action)
 
@@ -121,6 +124,8 @@ def describe_gate(gate: Gate) -> str:
             return "every byte is proven"
         case Healthy():
             return "healthy"
+        case Gone():
+            return "no container"
         case Answers(_, url):
             return f"{url} answers"
         case Generates():

@@ -1,4 +1,4 @@
-"""How one answer is paced: a request's `paced` object over PACED_* variables over defaults."""
+"""How one answer is paced: what its request says over PACED_* variables over defaults."""
 
 import json
 from collections.abc import Mapping
@@ -38,18 +38,19 @@ class Pace:
     def over(self, body: bytes) -> tuple["Pace", bool]:
         """Returns the pace that `body` asks for, and whether for a stream. Or ValueError."""
         request: dict[str, Any] = json.loads(body)
-        asked: dict[str, Any] = request.get("paced") or _in_last_message(request)
+        asked: dict[str, Any] = _in_words(request)
         if unknown := set(asked) - {known.name for known in fields(self)}:
             message = f"unknown pace {unknown}"
             raise ValueError(message)
         return replace(self, **asked), bool(request.get("stream", False))
 
 
-def _in_last_message(request: Mapping[str, Any]) -> dict[str, Any]:
-    """For clients of an API whose requests have no place for more fields."""
-    messages = request.get("messages") or [{}]
+def _in_words(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The prompt or the last message begins with it: requests have no place for more fields."""
+    messages = request.get("messages") or [{"content": request.get("prompt")}]
     content = messages[-1].get("content") if isinstance(messages[-1], dict) else None
     if not isinstance(content, str) or not content.startswith(_PACED):
         return {}
-    found: dict[str, Any] = json.loads(content.removeprefix(_PACED))
+    found: dict[str, Any]
+    found, _ = json.JSONDecoder().raw_decode(content.removeprefix(_PACED))
     return found

@@ -14,7 +14,7 @@ PATHS = ("/apply-template", "/tokenize")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenizing:
     opens_thinking: bool = False
-    """The template ends every prompt in `<think>`, unless a request's `think` is false."""
+    """The template ends every prompt in `<think>`, unless a request's `thinking` is false."""
     delay_s: float = 0.0
     status: int = 200
 
@@ -35,7 +35,7 @@ class Tokenizing:
     def _prompt(self, asked: Mapping[str, Any]) -> str:
         said = [f"[{each['role']}] {each.get('content')}\n" for each in asked.get("messages", ())]
         said += [f"[tool] {json.dumps(each)}\n" for each in asked.get("tools") or ()]
-        wanted = (asked.get("chat_template_kwargs") or {}).get("think", True)
+        wanted = (asked.get("chat_template_kwargs") or {}).get("thinking", True)
         return (
             "".join(said) + "[assistant]" + ("<think>\n" if self.opens_thinking and wanted else "")
         )

@@ -299,3 +299,37 @@ def test_a_changed_key_is_told_with_the_way_out_and_the_engine_goes_on() -> None
     assert isinstance(error, BadConfiguration)
     assert error.next_step.startswith("python3 -m orchestrator down, then")
     assert "stop inference" not in stack.calls
+
+
+def test_metrics_that_were_turned_off_take_their_container_with_them() -> None:
+    stack = FakeStack(current=True)
+    world = a_world(
+        stack,
+        weights=[DONE],
+        inference=[HEALTHY],
+        gateway=[READY],
+        first_token=[REPLIED],
+        webui=[READY],
+        prometheus=[READY, READY, ABSENT],
+    )
+    happened = list(execute(a_plan(("prometheus",)), world))
+    assert stack.calls == ["remove prometheus"]
+    assert happened[-1] == StepPassed("prometheus", 1, "no container")
+
+
+@pytest.mark.parametrize(("on", "present"), [(True, ("prometheus",)), (False, ())])
+def test_metrics_that_are_on_or_were_never_on_lose_nothing(
+    on: bool, present: tuple[str, ...]
+) -> None:
+    stack = FakeStack()
+    list(execute(a_plan(present, metrics=on), a_world(stack)))
+    assert ("start prometheus" in stack.calls) == on
+    assert not [call for call in stack.calls if call.startswith("remove")]
+
+
+def test_a_container_that_will_not_go_is_named_with_the_way_out() -> None:
+    world = a_world(prometheus=[READY])
+    with pytest.raises(GateStayedShut) as raised:
+        list(execute(a_plan(("prometheus",)), world))
+    assert raised.value.what == "prometheus: prometheus could not be removed"
+    assert "rm -sf prometheus" in raised.value.next_step

@@ -20,6 +20,8 @@ from typing import Any
 
 from typing_extensions import Self
 
+from images.gateway.tests.pacing import paced_messages
+
 GATEWAY_KEY = "gateway-key-for-tests"
 ENGINE_KEY = "engine-key-for-tests"
 CHAT = "/v1/chat/completions"
@@ -175,7 +177,8 @@ def chat_head(length: int, request_id: str, *, key: str = GATEWAY_KEY) -> bytes:
 
 
 def chat_body(*, stream: bool = True, **paced: object) -> bytes:
-    return json.dumps({"model": "paced", "messages": [], "stream": stream, "paced": paced}).encode()
+    asked = {"model": "paced", "messages": paced_messages(**paced), "stream": stream}
+    return json.dumps(asked).encode()
 
 
 def new_id() -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from images.gateway.tests.pacing import paced_words
 from images.gateway.tests.support import (
     CHAT,
     ENGINE_KEY,
@@ -20,9 +21,9 @@ from paced_engine.running import RunningEngine
 
 # Raw UTF-8, an escape that must stay one, odd white space, numbers and fields nobody knows.
 ODD_REQUEST = (
-    '{ "messages":[{"role":"user","content":"北京 \\u5317 é 🐼"}],\r\n'
-    '\t"unknown":{"z":1,"a":1.0,"big":12345678901234567890}, "stream": STREAM,'
-    '"paced":PACED }  \n'
+    '{ "messages":[{"role":"user","content":"北京 \\u5317 é 🐼"},\r\n'
+    '\t{"role":"user","content":PACED,"unknown":{"z":1,"a":1.0,"big":12345678901234567890}}],'
+    '"temperature" : 1.0e0, "stream": STREAM }  \n'
 )
 ODD_CHUNKS = [
     b'data: {"choices":[{"delta":{"reasoning_content":"\xe5\x8c',  # a character cut in two
@@ -46,7 +47,7 @@ def test_the_engine_gets_the_request_and_the_client_the_answer_byte_for_byte(
     gateway: Gateway, engine: RunningEngine, stream: str
 ) -> None:
     request_id = new_id()
-    paced = json.dumps({"raw_b64": _b64(ODD_CHUNKS), "tick_s": 0.02})
+    paced = json.dumps(paced_words(raw_b64=_b64(ODD_CHUNKS), tick_s=0.02))
     body = ODD_REQUEST.replace("STREAM", stream).replace("PACED", paced).encode()
 
     answer = gateway.ask("POST", CHAT, body, {"x-request-id": request_id})
@@ -64,7 +65,7 @@ def test_a_stream_that_asks_for_no_usage_differs_in_nothing_else(
         b'data: {"choices": [], "usage": null, "prompt_tokens":1}\n\n',
     )
     sent = [*ODD_CHUNKS[:-1], *usage, ODD_CHUNKS[-1]]
-    paced = json.dumps({"raw_b64": _b64(sent), "tick_s": 0.02})
+    paced = json.dumps(paced_words(raw_b64=_b64(sent), tick_s=0.02))
     body = ODD_REQUEST.replace("STREAM", "true").replace("PACED", paced).encode()
 
     answer = gateway.ask("POST", CHAT, body, {"x-request-id": request_id})

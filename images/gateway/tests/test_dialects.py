@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from images.gateway.tests.dialect_support import DONE, USAGE, chunk
+from images.gateway.tests.pacing import paced_words
 from images.gateway.tests.shaping_support import TOKENIZER
 from images.gateway.tests.support import (
     CHAT,
@@ -83,7 +84,7 @@ def test_a_whole_answer_has_the_alias_too(governed: Gateway) -> None:
 
 def test_completions_are_asked_at_their_own_path(governed: Gateway, engine: RunningEngine) -> None:
     request_id = "completions-1"
-    body = json.dumps({"model": "chat", "prompt": "Hi", "paced": {"tick_s": 0.0}}).encode()
+    body = json.dumps({"model": "chat", "prompt": paced_words(tick_s=0.0)}).encode()
     answer = governed.ask("POST", "/v1/completions", body, {"x-request-id": request_id})
     assert answer.status == 200
     seen = engine.wait(request_id, until="ended")

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from images.gateway.tests.dialect_support import DONE, chunk
+from images.gateway.tests.pacing import paced_words
 from images.gateway.tests.support import (
     CHAT,
     ENGINE_KEY,
     Answer,
     Gateway,
+    chat_body,
     environment,
     new_id,
     policy_file,
@@ -62,7 +64,7 @@ def _ask(gateway: Gateway, path: str, **fields: Any) -> Answer:
 
 def _chat(gateway: Gateway, content: str, **fields: Any) -> Answer:
     messages = [{"role": "user", "content": content}]
-    return _ask(gateway, CHAT, messages=messages, paced={"tick_s": 0.0, "ticks": 1}, **fields)
+    return _ask(gateway, CHAT, messages=messages, **fields)
 
 
 def _thought(gateway: Gateway, **fields: Any) -> Any:
@@ -112,7 +114,7 @@ def test_what_fits_by_its_count_is_granted_the_rest_of_the_context(
 
 
 def test_what_surely_fits_is_not_asked_about(gateway: Gateway, engine: RunningEngine) -> None:
-    _ask(gateway, COMPLETIONS, prompt="Hi", max_tokens=10, paced={"tick_s": 0.0})
+    _ask(gateway, COMPLETIONS, prompt="Hi", max_tokens=10)
     assert _asked(engine) == []
 
 
@@ -163,7 +165,7 @@ def test_where_it_is_not_counted_the_request_passes(
     engine.set_tokenizing(**how)
     began_s = time.monotonic()
     # A completion: nobody has to know how its prompt ends.
-    answer = _ask(gateway, COMPLETIONS, prompt=TOO_LONG, paced={"tick_s": 0.0, "ticks": 1})
+    answer = _ask(gateway, COMPLETIONS, prompt=TOO_LONG)
     assert answer.status == 200
     assert time.monotonic() - began_s < 6
     assert any("was not counted" in line for line in gateway.log)
@@ -176,9 +178,8 @@ def test_an_engines_own_refusal_is_still_translated(
     said = {"error": {"code": 400, "message": "request (2004 tokens) exceeds the available context "
             "size (1000 tokens), try increasing it"}}  # fmt: skip
     raw = [base64.b64encode(json.dumps(said).encode()).decode()]
-    answer = _ask(
-        gateway, COMPLETIONS, prompt=TOO_LONG, paced={"status": 400, "raw_b64": raw, "tick_s": 0.0}
-    )
+    words = paced_words(status=400, raw_b64=raw, tick_s=0.0)
+    answer = _ask(gateway, COMPLETIONS, prompt=f"{words} {TOO_LONG}")
     error = answer.json()["error"]
     assert (answer.status, error["code"]) == (400, "context_length_exceeded")
     assert "the prompt has 2004" in error["message"]
@@ -193,8 +194,7 @@ def test_counting_needs_no_permit(engine: RunningEngine, dialect: str, tmp_path:
     )
     with running_gateway(environment(tmp_path, engine.url, POLICY_FILE=policy)) as running:
         held = new_id()
-        body = json.dumps({"messages": [], "stream": True, "paced": {"tick_s": 30.0}}).encode()
-        with running.chat(body, held):
+        with running.chat(chat_body(tick_s=30.0), held):
             engine.wait(held, ticks=1)
             assert _chat(running, TOO_LONG).json()["error"]["code"] == "context_length_exceeded"
 
@@ -249,7 +249,7 @@ def test_what_a_request_tells_the_template_is_asked_about_on_its_own(
     engine.set_tokenizing(opens_thinking=True)
     for _ in range(2):
         assert _thought(gateway)["reasoning_content"] == "hm"
-        told = _thought(gateway, chat_template_kwargs={"think": False})
+        told = _thought(gateway, chat_template_kwargs={"thinking": False})
         assert told["reasoning_content"] == ""
     assert len(_asked(engine)) == 4
 

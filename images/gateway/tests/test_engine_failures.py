@@ -9,6 +9,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from images.gateway.tests.pacing import paced_messages
 from images.gateway.tests.support import (
     CHAT,
     GATEWAY_KEY,
@@ -34,9 +35,8 @@ def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
 def _stream(client: openai.OpenAI, **paced: object) -> Iterator[str]:
     stream = client.chat.completions.create(
         model="paced",
-        messages=[{"role": "user", "content": "hello"}],
+        messages=paced_messages(**{"tick_s": 0.05, **paced}),
         stream=True,
-        extra_body={"paced": {"tick_s": 0.05, **paced}},
     )
     with stream:
         for chunk in stream:
@@ -50,8 +50,7 @@ def test_the_openai_client_reads_a_whole_stream(client: openai.OpenAI) -> None:
 def test_the_openai_client_reads_a_whole_answer(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model="paced",
-        messages=[{"role": "user", "content": "hello"}],
-        extra_body={"paced": {"tick_s": 0.0, "ticks": 2}},
+        messages=paced_messages(tick_s=0.0, ticks=2),
     )
     assert answer.choices[0].message.content == "tick 0 tick 1"
 

@@ -6,7 +6,6 @@ import http.client
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,11 +18,11 @@ from gateway.admission.tickets import Hold
 from gateway.engine_watch import EngineWatch
 from gateway.policy import Queue
 from gateway.upstream import Engine
+from images.gateway.tests.asking import Asking
 from images.gateway.tests.support import (
     CHAT,
     ENGINE_KEY,
     LONG_TICK_S,
-    Answer,
     Gateway,
     chat_body,
     environment,
@@ -87,27 +86,6 @@ def _holding(tmp_path: Path, killable: Killable, **queue: object) -> dict[str, s
 
 def _queue_of(gateway: Gateway, number: int) -> Callable[[], bool]:
     return lambda: gateway.metric("gateway_requests_queued") == number
-
-
-class Asking:
-    """A request in a thread."""
-
-    def __init__(self, gateway: Gateway, request_id: str, **paced: object) -> None:
-        self.answer: Answer | None = None
-        self._gateway = gateway
-        self._request_id = request_id
-        self._body = chat_body(stream=False, **{"tick_s": 0.0, **paced})
-        self._thread = threading.Thread(target=self._ask)
-        self._thread.start()
-
-    def _ask(self) -> None:
-        headers = {"x-request-id": self._request_id}
-        self.answer = self._gateway.ask("POST", CHAT, self._body, headers)
-
-    def ended(self) -> Answer:
-        self._thread.join(30)
-        assert self.answer is not None
-        return self.answer
 
 
 def test_a_killed_engine_ends_a_stream_with_an_error_and_the_line_waits_for_it_in_order(

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import AnyHttpUrl
 from starlette.types import Message
 
 from gateway.app import create_app
+from gateway.door import Door
 from gateway.settings import Settings
 from images.gateway.tests.support import (
     CHAT,
@@ -146,7 +148,7 @@ def test_the_watch_on_a_client_ends_with_its_request(tmp_path: Path) -> None:
             upstream_key_file=tmp_path / "key",
             api_key_file=tmp_path / "key",
         )
-        app = create_app(settings)
+        app = create_app(settings, Door(most=9, most_strangers=9, now_s=time.monotonic))
         body = iter([chat_body()])
         never = asyncio.Event()
         sent: list[Message] = []

@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 
+from images.gateway.tests.pacing import paced_messages
 from images.gateway.tests.support import (
     CHAT,
     GATEWAY_KEY,
@@ -88,9 +89,8 @@ def test_openai_python_skips_the_comments(narrow: Gateway, busy: Client) -> None
     client = _openai(narrow)
     stream = client.chat.completions.create(
         model="paced",
-        messages=[],
+        messages=paced_messages(ticks=3, tick_s=0),
         stream=True,
-        extra_body={"paced": {"ticks": 3, "tick_s": 0}},
     )
     # It returns with the head: the wait has shown by now, and every comment is still to be read.
     assert stream.response.headers["x-queue-position"] == "0"
@@ -123,7 +123,7 @@ def test_the_engines_refusal_after_comments_is_an_event_that_openai_python_raise
     narrow: Gateway, busy: Client
 ) -> None:
     stream = _openai(narrow).chat.completions.create(
-        model="paced", messages=[], stream=True, extra_body={"paced": {"no such": 1}}
+        model="paced", messages=paced_messages(**{"no such": 1}), stream=True
     )
     busy.leave()
     with pytest.raises(openai.APIError) as caught:

@@ -95,16 +95,15 @@ def test_default_sampling_fills_what_the_request_leaves_open() -> None:
 
 
 def test_what_is_only_added_leaves_the_rest_byte_for_byte() -> None:
-    body = b'{ "messages" : [] , "x":1.0e0, "y":"\\u5317" }\n'
+    body = b'{ "messages" : [] , "top_p":1.0e0, "stop":"\\u5317" }\n'
     sent = shape(body, policy(defaults={"sampling": {"top_k": 4}})).body
-    assert sent == b'{ "messages" : [] , "x":1.0e0, "y":"\\u5317","top_k":4}'
+    assert sent == b'{ "messages" : [] , "top_p":1.0e0, "stop":"\\u5317","top_k":4}'
 
 
 @pytest.mark.parametrize(
     ("lacking", "asked", "param"),
     [
         ("tools", {"tools": [{"type": "function"}]}, "tools"),
-        ("tools", {"functions": [{"name": "f"}]}, "functions"),
         ("tools", {"tool_choice": "required"}, "tool_choice"),
         ("json_mode", {"response_format": {"type": "json_object"}}, "response_format"),
         ("logprobs", {"logprobs": True}, "logprobs"),
@@ -130,7 +129,7 @@ def test_asking_for_nothing_is_no_use_of_what_the_engine_lacks() -> None:
 
 @pytest.mark.parametrize(
     ("options", "kept"),
-    [(None, False), ({"x": 1}, False), ({"include_usage": False}, False),
+    [(None, False), ({"include_obfuscation": False}, False), ({"include_usage": False}, False),
      ({"include_usage": True}, True)],
 )  # fmt: skip
 def test_a_stream_always_asks_the_engine_for_its_usage(
@@ -266,14 +265,14 @@ def test_several_answers_cost_as_much_as_several_requests() -> None:
 
 
 def test_what_is_small_on_the_way_and_huge_in_memory_is_400() -> None:
-    bomb = b'{"messages":[],"x":[' + b"{}," * 10**6 + b"{}]}"
+    bomb = b'{"messages":[],"tools":[' + b"{}," * 10**6 + b"{}]}"
     assert refusal_of(bomb, policy()).code == "invalid_json"
 
 
-@pytest.mark.parametrize("where", ["messages", "tools", "other"])
+@pytest.mark.parametrize("where", ["messages", "tools", "stop"])
 def test_what_is_too_deep_to_be_written_again_is_400(where: str) -> None:
     deep = b"[" * 300 + b"]" * 300
-    given = {"messages": b"[]", "tools": b"[]", "other": b"1"}
+    given = {"messages": b"[]", "tools": b"[]", "stop": b'"x"'}
     given[where] = {"messages": b'[{"role":"user","content":%s}]', "tools": b'[{"a":%s}]'}.get(
         where, b"%s"
     ) % deep

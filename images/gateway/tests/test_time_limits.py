@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from images.gateway.tests.pacing import paced_words
 from images.gateway.tests.support import (
     CHAT,
     LONG_TICK_S,
@@ -99,14 +100,18 @@ def test_a_longer_prompt_may_take_longer_to_its_first_token(
     engine: RunningEngine, tmp_path: Path
 ) -> None:
     limits = {"first_token_base_s": LIMIT_S, "first_token_per_prompt_token_s": 0.01}
-    slow = chat_body(prefill_s=1.5, tick_s=0.0)
+    words = paced_words(prefill_s=1.5, tick_s=0.0)
     with _limited(tmp_path, engine.url, **limits) as gateway:
-        short = gateway.ask("POST", CHAT, slow)
         # 4,000 bytes are some 1,000 tokens, and those ten seconds.
-        long = gateway.ask(
-            "POST",
-            CHAT,
-            slow.replace(b"[]", b'[{"role": "user", "content": "%s"}]' % (b"x" * 4000)),
+        short, long = (
+            gateway.ask(
+                "POST",
+                CHAT,
+                json.dumps(
+                    {"messages": [{"role": "user", "content": content}], "stream": True}
+                ).encode(),
+            )
+            for content in (words, words + "x" * 4000)
         )
     assert (short.status, _error(short)["code"]) == (504, "first_token_timeout")
     assert long.body.endswith(b"data: [DONE]\n\n")

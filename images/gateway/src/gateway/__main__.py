@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import resource
 import socket
 import sys
 import time
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from gateway.admission.line import Line
 from gateway.app import create_app
+from gateway.door import Door
 from gateway.logs import start_logging
 from gateway.protocol import CarefulProtocol
 from gateway.reloaded import FileUnusableError
@@ -20,6 +22,12 @@ from gateway.settings import Settings
 
 CONFIGURATION = 2
 LAST_WORDS_S = 1
+OWN_FILES = 512
+"""Connections to the engine, scrapers, the control socket, files."""
+
+
+class TooFewFilesError(Exception):
+    """The system allows fewer open files than the configured connections need."""
 
 
 class Server(uvicorn.Server):
@@ -67,12 +75,32 @@ class Server(uvicorn.Server):
             await asyncio.wait(tasks, timeout=LAST_WORDS_S)
 
 
+def make_room_for(connections: int) -> None:
+    """Raises the soft limit on open files to what so many connections may need."""
+    needed = connections + OWN_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        message = (
+            f"{needed} open files are needed, for MAX_CONNECTIONS and MAX_STRANGERS, and {hard} allowed: "
+            "lower those, or raise the limit (ulimits: nofile in compose.yaml)"
+        )
+        raise TooFewFilesError(message)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
 def main() -> int:
     start_logging()
     try:
         settings = Settings()  # the fields come from the environment
-        app = create_app(settings)
-    except (ValidationError, FileUnusableError) as error:
+        make_room_for(settings.max_connections + settings.max_strangers)
+        door = Door(
+            most=settings.max_connections,
+            most_strangers=settings.max_strangers,
+            now_s=time.monotonic,
+        )
+        app = create_app(settings, door)
+    except (ValidationError, FileUnusableError, TooFewFilesError) as error:
         said = " ".join(str(error).split())
         sys.stderr.write(f"error: the gateway's configuration can't be used: {said}\n")
         return CONFIGURATION
@@ -81,7 +109,7 @@ def main() -> int:
         host=settings.listen_host,
         port=settings.listen_port,
         # A class in all but name: uvicorn calls it for each connection.
-        http=partial(CarefulProtocol, header_timeout_s=settings.header_timeout_s),  # type: ignore[arg-type]
+        http=partial(CarefulProtocol, header_timeout_s=settings.header_timeout_s, door=door),  # type: ignore[arg-type]
         loop="uvloop",
         ws="none",
         lifespan="on",

@@ -86,8 +86,6 @@ def with_engine_id(asked: EngineRequest, engine_id: str) -> bytes | None:
     """The body under that id; the client's bytes stay what they are before it."""
     if asked.body is None:
         return None
-    if "rid" in asked.parsed:
-        return orjson.dumps({**asked.parsed, "rid": engine_id})
     opened = asked.body.rstrip()[:-1]
     comma = b"," if asked.parsed else b""
     return opened + comma + b'"rid":"' + engine_id.encode("ascii") + b'"}'

@@ -23,6 +23,7 @@ from gateway.body import BodyRoom
 from gateway.control import Control
 from gateway.counting import prepare_counter
 from gateway.dialects.table import DIALECTS, voice_of
+from gateway.door import Door
 from gateway.engine_counting import EngineCounter
 from gateway.engine_watch import EngineWatch
 from gateway.errors import INTERNAL, ApiError, unknown_path, wrong_method
@@ -48,7 +49,7 @@ _log = logging.getLogger(__name__)
 OWN_PATHS = ("/healthz", "/readyz", QUEUE_PATH, OPENAPI_PATH)
 
 
-def create_app(settings: Settings) -> ASGIApp:
+def create_app(settings: Settings, door: Door) -> ASGIApp:
     """Reads every file at once, so that a gateway that can't serve does not start."""
     keys_file = Reloaded(settings.keys_file, KeysFile.model_validate_json, KeysFile())
     own_keys = [(LOCAL, read_key(settings.api_key_file))]
@@ -64,6 +65,10 @@ def create_app(settings: Settings) -> ASGIApp:
     metrics.gauge("gateway_ledger_unwritten_entries", unwritten, ledger.unwritten)
     tasks_text = "Tasks of the event loop: as many when idle as after the start, or some leak."
     metrics.gauge("gateway_tasks", tasks_text, lambda: len(asyncio.all_tasks()))
+    connections_text = "Open connections of clients."
+    metrics.gauge("gateway_connections", connections_text, door.inside)
+    strangers_text = "Those of which no request has shown a key yet."
+    metrics.gauge("gateway_stranger_connections", strangers_text, door.strangers)
     engine = Engine(str(settings.upstream_url), read_key(settings.upstream_key_file))
     services = Services(
         engine=engine,

@@ -4,6 +4,9 @@ from starlette.types import Scope, Send
 
 from gateway.errors import Refusal
 
+SHOWS_KEY = "shows_key"
+"""In the scope of a request: () -> bool, to be asked once its key is known to be good."""
+
 
 def header(scope: Scope, name: bytes) -> bytes | None:
     """The value of the request header `name`; None where it is missing or came more than once."""

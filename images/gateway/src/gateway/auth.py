@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.asgi import send_refusal
+from gateway.arrival_errors import TOO_MANY_CONNECTIONS
+from gateway.asgi import SHOWS_KEY, send_refusal
 from gateway.dialects.table import voice_of
 from gateway.errors import NO_KEY, Refused
 from gateway.keys import KeyRing
@@ -22,11 +23,20 @@ class Authenticated:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                scope["caller"] = self._keys.admit(_offered(scope))
+                self._admit(scope)
             except Refused as refused:
                 await send_refusal(send, voice_of(scope["path"]).refusal(refused.error))
                 return
         await self._app(scope, receive, send)
+
+    def _admit(self, scope: Scope) -> None:
+        scope["caller"] = self._keys.admit(_offered(scope))
+        if not scope.get(SHOWS_KEY, _always)():
+            raise Refused(TOO_MANY_CONNECTIONS)
+
+
+def _always() -> bool:
+    return True
 
 
 def _offered(scope: Scope) -> bytes:

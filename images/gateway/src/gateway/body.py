@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from starlette.types import Receive, Scope
 
 from gateway.alarm import Within
+from gateway.arrival_errors import body_late, body_too_large
 from gateway.asgi import header
-from gateway.errors import Refused, body_late, body_too_large, too_many
+from gateway.errors import Refused, too_many
 
 SMALL_BYTES = 2**18
 """Bodies of this size are no matter: the line bounds their number."""

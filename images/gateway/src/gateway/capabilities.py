@@ -16,11 +16,9 @@ def refuse_unsupported(asked: EngineRequest, can: Capabilities) -> None:
 
 def _beyond(parsed: Mapping[str, Any], can: Capabilities) -> Iterator[str]:
     if not can.tools:
-        yield from (name for name in ("tools", "functions") if parsed.get(name))
+        yield from ("tools",) if parsed.get("tools") else ()
         yield from (
-            name
-            for name in ("tool_choice", "function_call")
-            if parsed.get(name) not in (None, "none", "auto")
+            ("tool_choice",) if parsed.get("tool_choice") not in (None, "none", "auto") else ()
         )
     if not can.json_mode:
         kind = (parsed.get("response_format") or {}).get("type", "text")

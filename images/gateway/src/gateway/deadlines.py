@@ -1,14 +1,9 @@
 """How long the engine may take for one answer: to its first byte, between two of them, in all."""
 
 from gateway.alarm import Alarm
-from gateway.errors import (
-    ApiError,
-    Refused,
-    client_late,
-    first_token_late,
-    idle_late,
-    total_late,
-)
+from gateway.arrival_errors import client_late
+from gateway.engine_faults import first_token_late, idle_late, total_late
+from gateway.errors import ApiError, Refused
 from gateway.policy import Timeouts
 from gateway.upstream import EngineError
 

@@ -12,9 +12,10 @@ from typing import Any
 import orjson
 
 from gateway.dialects.engine_errors import UNUSABLE
+from gateway.engine_faults import ENGINE_UNAVAILABLE
 from gateway.engine_refusals import engine_error
 from gateway.engine_request import Counted
-from gateway.errors import ENGINE_UNAVAILABLE, ApiError
+from gateway.errors import ApiError
 from gateway.policy import Policy, TokenizeApi
 from gateway.request_errors import unsupported
 from gateway.upstream import Engine, EngineError

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import NOT_JSON, TOO_DEEP, Refused
+from gateway.arrival_errors import NOT_JSON, TOO_DEEP
+from gateway.errors import Refused
 
 _SURELY_WRITTEN_DEPTH = 200
 _MOST_OBJECTS = 10**6

@@ -1,4 +1,8 @@
-"""Errors the gateway itself answers with, and how they are said: by default as OpenAI does."""
+"""What an error is and how it is said, by default as OpenAI does; and the errors of the gateway itself.
+
+Those of the engine are in `engine_faults`, of a request on its way in `arrival_errors`, of what it
+asks for in `request_errors`.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -99,25 +103,6 @@ KEY_EXPIRED = ApiError(
     kind=CALLER,
     headers=(("www-authenticate", "Bearer"),),
 )
-ENGINE_UNAVAILABLE = ApiError(
-    status=503,
-    code="engine_unavailable",
-    message="The gateway can't reach the engine, which may be starting: try again shortly.",
-    kind=SERVER,
-    headers=(("retry-after", "5"),),
-)
-ENGINE_CUT_OFF = ApiError(
-    status=502,
-    code="engine_cut_off",
-    message="The engine's answer ended before it was complete.",
-    kind=SERVER,
-)
-ENGINE_REFUSED_GATEWAY = ApiError(
-    status=502,
-    code="engine_refused_gateway",
-    message="The engine does not accept the gateway's own key. Your key is fine; tell the admin.",
-    kind=SERVER,
-)
 SHUTTING_DOWN = ApiError(
     status=503,
     code="shutting_down",
@@ -127,22 +112,6 @@ SHUTTING_DOWN = ApiError(
 )
 INTERNAL = ApiError(
     status=500, code="internal_error", message="The gateway failed on this request.", kind=SERVER
-)
-
-
-NOT_JSON = ApiError(
-    status=400,
-    code="invalid_json",
-    message="The request body is not a JSON object in UTF-8.",
-    kind=CALLER,
-)
-
-
-TOO_DEEP = ApiError(
-    status=400,
-    code="invalid_json",
-    message="The request body is nested too deeply, or of too many objects.",
-    kind=CALLER,
 )
 
 
@@ -166,15 +135,6 @@ def not_now(code: str, message: str, retry_after_s: float) -> ApiError:
     )
 
 
-def body_too_large(limit_bytes: int) -> ApiError:
-    return ApiError(
-        status=413,
-        code="request_too_large",
-        message=f"The request body is larger than {limit_bytes} bytes.",
-        kind=CALLER,
-    )
-
-
 def unknown_path(method: str, path: str) -> ApiError:
     return ApiError(
         status=404, code="unknown_url", message=f"There is no {method} {path} here.", kind=CALLER
@@ -188,78 +148,4 @@ def wrong_method(method: str, path: str, allowed: str) -> ApiError:
         message=f"{path} does not answer {method}; it answers {allowed}.",
         kind=CALLER,
         headers=(("allow", allowed),),
-    )
-
-
-ENGINE_BUSY = ApiError(
-    status=503,
-    code="engine_busy",
-    message="The engine's own line is full: try again shortly.",
-    kind=SERVER,
-    headers=(("retry-after", "5"),),
-)
-
-
-def connect_late(seconds: float) -> ApiError:
-    message = f"The engine did not take a connection within {seconds:g} s."
-    return not_now("connect_timeout", message, 5)
-
-
-def _engine_late(code: str, message: str) -> ApiError:
-    return ApiError(status=504, code=code, message=message, kind=SERVER)
-
-
-def first_token_late(seconds: float) -> ApiError:
-    return _engine_late("first_token_timeout", f"The engine gave no token within {seconds:g} s.")
-
-
-def idle_late(seconds: float) -> ApiError:
-    message = f"The engine was silent for {seconds:g} s in the middle of its answer."
-    return _engine_late("idle_timeout", message)
-
-
-def total_late(seconds: float) -> ApiError:
-    return _engine_late("total_timeout", f"The answer took longer than {seconds:g} s.")
-
-
-def client_late(seconds: float) -> ApiError:
-    """For whoever reads on after all."""
-    return ApiError(
-        status=400,
-        code="client_timeout",
-        message=f"The client took nothing of its answer for {seconds:g} s.",
-        kind=CALLER,
-    )
-
-
-def body_late(seconds: float) -> ApiError:
-    """Not a 408: clients would send the same again at once."""
-    return ApiError(
-        status=400,
-        code="body_timeout",
-        message=f"The request did not arrive within {seconds:g} s.",
-        kind=CALLER,
-        headers=(("connection", "close"),),
-    )
-
-
-BAD_REQUEST = ApiError(
-    status=400, code="bad_request", message="This is no valid HTTP request.", kind=CALLER
-)
-
-
-UPGRADE_WITH_BODY = ApiError(
-    status=400,
-    code="upgrade_unsupported",
-    message="There is HTTP/1.1 only: set the client to it, so that it asks for no upgrade.",
-    kind=CALLER,
-)
-
-
-def header_too_large(limit_bytes: int) -> ApiError:
-    return ApiError(
-        status=431,
-        code="header_too_large",
-        message=f"The request's header is larger than {limit_bytes} bytes.",
-        kind=CALLER,
     )

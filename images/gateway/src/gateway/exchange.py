@@ -21,20 +21,16 @@ from gateway.deadlines import EngineLateError, Patience
 from gateway.dialects.dialect import Dialect
 from gateway.dialects.openai import splits_thinking
 from gateway.engine_counting import EngineCounter, asks_engine
-from gateway.engine_request import EngineRequest
-from gateway.engine_watch import EngineWatch
-from gateway.errors import (
+from gateway.engine_faults import (
     ENGINE_BUSY,
     ENGINE_CUT_OFF,
     ENGINE_REFUSED_GATEWAY,
     ENGINE_UNAVAILABLE,
-    INTERNAL,
-    SHUTTING_DOWN,
-    ApiError,
-    Headers,
-    Refused,
     connect_late,
 )
+from gateway.engine_request import EngineRequest
+from gateway.engine_watch import EngineWatch
+from gateway.errors import INTERNAL, SHUTTING_DOWN, ApiError, Headers, Refused
 from gateway.metrics import Metrics
 from gateway.policy import Policy
 from gateway.reading import understood
@@ -191,6 +187,7 @@ class Exchange:
         with self._services.accounts.held(permit, caller, relay) as held:
             try:
                 await self._ask(scope, relay)
+                self._services.watch.answered()
             except EngineError as error:
                 if not self._is_lost(error, relay):
                     raise

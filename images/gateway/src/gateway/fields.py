@@ -1,14 +1,15 @@
 """What the fields of a request may hold: refused by `check`, told to clients by `schema`.
 
-Null is what many clients send for "not given", and means that here. What is not named passes.
+Null is what many clients send for "not given", and means that here. What is not named passes, but
+for fields that are closed.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.errors import Refused
-from gateway.request_errors import invalid_value, missing
+from gateway.request_errors import invalid_value, missing, unknown, unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class Kind:
     says: str
     schema: Mapping[str, Any]
     holds: Callable[[Any], bool]
+    fields: "Fields | None" = None
+    """Of an object whose fields are checked, each under its own name."""
 
 
 def _is(*types: type) -> Callable[[Any], bool]:
@@ -63,6 +66,12 @@ def record(required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = N
     return Kind(f"an object with {', '.join(required)}", fields.schema(), fields.hold)
 
 
+def closed(kinds: Mapping[str, Kind], required: tuple[str, ...] = ()) -> Kind:
+    """An object that holds nothing else than `kinds`."""
+    fields = Fields(kinds, required, closed=True)
+    return Kind("an object", fields.schema(), _is(dict), fields)
+
+
 def list_of(kind: Kind, plural: str) -> Kind:
     return Kind(
         f"a list of {plural}",
@@ -79,6 +88,7 @@ def either(first: Kind, second: Kind) -> Kind:
     )
 
 
+ANYTHING = Kind("anything", {}, lambda _: True)
 TEXT = Kind("a text", {"type": "string"}, _is(str))
 FLAG = Kind("true or false", {"type": "boolean"}, _is(bool))
 NUMBER = Kind("a number", {"type": "number"}, _is(int, float))
@@ -103,17 +113,42 @@ class Fields:
     required: tuple[str, ...] = ()
     one_of: tuple[str, ...] = ()
     """At least one of these; the first is named where none is there."""
+    closed: bool = False
+    """What is named nowhere here is refused."""
+    unused: Mapping[str, Kind] = field(default_factory=dict)
+    """Accepted, and of no use here: `used` leaves it out."""
+    lacking: tuple[str, ...] = ()
+    """Known, and refused as what no engine here can do."""
 
-    def check(self, parsed: Mapping[str, Any]) -> None:
+    def check(self, parsed: Mapping[str, Any], within: str = "") -> None:
+        """Refused by the name of the first field that does not hold; `within` begins that name."""
+        self._check_names(parsed, within)
         if self.one_of and all(parsed.get(name) is None for name in self.one_of):
-            raise Refused(missing(self.one_of[0]))
+            raise Refused(missing(within + self.one_of[0]))
         for name in self.required:
             if parsed.get(name) is None:
-                raise Refused(missing(name))
-        for name, kind in self.kinds.items():
+                raise Refused(missing(within + name))
+        for name, kind in (*self.kinds.items(), *self.unused.items()):
             value = parsed.get(name)
-            if value is not None and not kind.holds(value):
-                raise Refused(invalid_value(name, kind.says, value))
+            if value is not None:
+                if not kind.holds(value):
+                    raise Refused(invalid_value(within + name, kind.says, value))
+                if kind.fields is not None:
+                    kind.fields.check(value, f"{within}{name}.")
+
+    def _check_names(self, parsed: Mapping[str, Any], within: str) -> None:
+        for name in parsed if self.closed else ():
+            if name not in self.kinds and name not in self.unused and name not in self.lacking:
+                raise Refused(unknown(within + name))
+        for name in self.lacking:
+            if parsed.get(name) is not None:
+                raise Refused(unsupported(within + name))
+
+    def used(self, parsed: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`parsed` itself where all of it is of use."""
+        if not self.unused.keys() & parsed.keys():
+            return parsed
+        return {name: value for name, value in parsed.items() if name not in self.unused}
 
     def hold(self, value: Any) -> bool:
         return isinstance(value, dict) and all(
@@ -126,17 +161,26 @@ class Fields:
             name: kind.schema if name in self.required else _or_null(kind.schema)
             for name, kind in self.kinds.items()
         }
+        unused = {
+            name: {**_or_null(kind.schema), "description": _UNUSED}
+            for name, kind in self.unused.items()
+        }
         schema: dict[str, Any] = {
             "type": "object",
-            "properties": properties,
+            "properties": {**properties, **unused},
             "required": list(self.required),
         }
+        if self.closed:
+            schema["additionalProperties"] = False
         if self.one_of:
             schema["anyOf"] = [
                 {"properties": {name: self.kinds[name].schema}, "required": [name]}
                 for name in self.one_of
             ]
         return schema
+
+
+_UNUSED = "Accepted, and has no effect: the engine does not get it."
 
 
 def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from gateway.dialects.ollama import (
     OLLAMA_CHAT_PATH,
 )
 from gateway.dialects.ollama_models import SHOW, SHOW_FIELDS
-from gateway.dialects.openai import CHAT_FIELDS, CHAT_PATH, COMPLETIONS_FIELDS, COMPLETIONS_PATH
+from gateway.dialects.openai import CHAT_PATH, COMPLETIONS_PATH
+from gateway.dialects.openai_fields import CHAT_FIELDS, COMPLETIONS_FIELDS
 from gateway.dialects.tokenize import TOKENIZE_FIELDS, TOKENIZE_PATH
 from gateway.fields import Fields
 

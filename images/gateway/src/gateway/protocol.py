@@ -1,19 +1,16 @@
 """uvicorn's HTTP/1.1 with what it leaves open: deadline and size of headers, dubious framing."""
 
 import asyncio
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.errors import (
-    BAD_REQUEST,
-    UPGRADE_WITH_BODY,
-    ApiError,
-    OpenAIVoice,
-    Refused,
-    header_too_large,
-)
+from gateway.arrival_errors import BAD_REQUEST, UPGRADE_WITH_BODY, header_too_large
+from gateway.asgi import SHOWS_KEY
+from gateway.door import Door
+from gateway.errors import ApiError, OpenAIVoice, Refused
 
 MAX_HEADER_BYTES = 64 * 2**10
 
@@ -21,12 +18,14 @@ MAX_HEADER_BYTES = 64 * 2**10
 class CarefulProtocol(HttpToolsProtocol):
     """A client that sends its header byte by byte, or without end, is let go.
 
-    Also one that has connected and says nothing; a kept-alive connection may be idle for longer.
+    Also one that has connected and says nothing; a kept-alive connection may be idle for longer,
+    as long as there is room at the `door`.
     """
 
-    def __init__(self, *, header_timeout_s: float, **uvicorns: Any) -> None:
+    def __init__(self, *, header_timeout_s: float, door: Door, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
         self._header_timeout_s = header_timeout_s
+        self._door = door
         self._header_timer: asyncio.TimerHandle | None = None
         self._in_header = True
         self._header_bytes = 0
@@ -35,9 +34,11 @@ class CarefulProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn does
         super().connection_made(transport)
         self._start_timer()
+        self._door.enters(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._door.leaves(self)
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -60,7 +61,12 @@ class CarefulProtocol(HttpToolsProtocol):
         )
         if objection is not None:
             self._reject(objection)
+        self.scope[SHOWS_KEY] = partial(self._door.shows_key, self)  # type: ignore[literal-required] # our own
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._door.rests(self)
 
     def data_received(self, data: bytes) -> None:
         unfinished_bytes = len(data) if self._in_header else 0
@@ -90,6 +96,18 @@ class CarefulProtocol(HttpToolsProtocol):
         lines += [b"connection: close", b"", refusal.body]
         self.transport.write(b"\r\n".join(lines))
         self.transport.close()
+
+    # --- what the door asks ---
+
+    def is_answered(self) -> bool:
+        return self._is_answering()
+
+    def is_between_requests(self) -> bool:
+        is_sent = not self.transport.get_write_buffer_size()
+        return is_sent and not self._is_answering() and self._header_timer is None
+
+    def dismiss(self) -> None:
+        self.transport.abort()
 
     def _is_answering(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle

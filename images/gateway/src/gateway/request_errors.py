@@ -30,6 +30,19 @@ def missing(param: str) -> ApiError:
     )
 
 
+def unknown(param: str) -> ApiError:
+    """The first words are those of OpenAI's own server."""
+    shown = param if len(param) <= _SHOWN_CHARACTERS else param[:_SHOWN_CHARACTERS] + "..."
+    return ApiError(
+        status=400,
+        code="unknown_parameter",
+        message=f"Unrecognized request argument supplied: {shown}. "
+        "Leave it out: GET /openapi.json names what a request may hold.",
+        kind=CALLER,
+        param=shown,
+    )
+
+
 def model_not_found(asked: str, there_is: str) -> ApiError:
     return ApiError(
         status=404,

@@ -25,6 +25,9 @@ class Settings(BaseSettings):
     """Of all requests at once. A body takes some four times its size: it is parsed, and written."""
     readiness_timeout_s: float = Field(default=2.0, gt=0)
     drain_s: int = Field(default=25, ge=0)
+    max_connections: int = Field(default=1024, ge=1)
+    max_strangers: int = Field(default=256, ge=1)
+    """Of those, without a request yet that has shown a key."""
     header_timeout_s: float = Field(default=10.0, gt=0)
     body_timeout_s: float = Field(default=120.0, gt=0)
 

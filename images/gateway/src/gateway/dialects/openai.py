@@ -8,24 +8,11 @@ from typing import Any
 import orjson
 
 from gateway.counting import counter_of
+from gateway.dialects.openai_fields import CHAT_FIELDS, COMPLETIONS_FIELDS
 from gateway.engine_refusals import engine_error
 from gateway.engine_request import EngineRequest, prompt_field, read_object
 from gateway.errors import Headers, OpenAIVoice, openai_envelope
-from gateway.fields import (
-    FLAG,
-    MESSAGES,
-    NUMBER,
-    OBJECT,
-    OBJECTS,
-    TEXT,
-    TEXT_OR_OBJECT,
-    TEXT_OR_TEXTS,
-    Fields,
-    Kind,
-    either,
-    list_of,
-    whole_number,
-)
+from gateway.fields import Fields
 from gateway.filters import Filter
 from gateway.policy import Policy
 from gateway.rewrites import Renamed, UsageStripped, renamed
@@ -34,49 +21,6 @@ from gateway.think import ThinkSplit, split_whole
 CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 MODELS_PATH = "/v1/models"
-
-# As in OpenAI's own API.
-_MOST_ANSWERS = 128
-_GENERATION = {
-    "model": TEXT,
-    "stream": FLAG,
-    "stream_options": OBJECT,
-    "n": whole_number(1, _MOST_ANSWERS),
-    "temperature": NUMBER,
-    "top_p": NUMBER,
-    "stop": TEXT_OR_TEXTS,
-    "seed": whole_number(),
-    "n_predict": whole_number(),
-    "presence_penalty": NUMBER,
-    "frequency_penalty": NUMBER,
-    "user": TEXT,
-}
-CHAT_FIELDS = Fields(
-    {
-        **_GENERATION,
-        "messages": MESSAGES,
-        "max_tokens": whole_number(1),
-        "max_completion_tokens": whole_number(1),
-        "tools": OBJECTS,
-        "tool_choice": TEXT_OR_OBJECT,
-        "response_format": OBJECT,
-        "logprobs": FLAG,
-        "top_logprobs": whole_number(0),
-    },
-    required=("messages",),
-)
-_TOKENS: Kind = list_of(whole_number(0), "token numbers")
-COMPLETIONS_FIELDS = Fields(
-    {
-        **_GENERATION,
-        "prompt": either(TEXT_OR_TEXTS, either(_TOKENS, list_of(_TOKENS, "such lists"))),
-        "max_tokens": whole_number(0),
-        "logprobs": whole_number(0),
-        "best_of": whole_number(1, _MOST_ANSWERS),
-        "echo": FLAG,
-    },
-    required=("prompt",),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +32,13 @@ class Generation(OpenAIVoice):
     method: str = "POST"
 
     def read(self, body: bytes, policy: Policy) -> EngineRequest:  # noqa: ARG002 - a Dialect
-        parsed = read_object(body)
-        self.fields.check(parsed)
+        given = read_object(body)
+        self.fields.check(given)
+        parsed = self.fields.used(given)
         return EngineRequest(
             method=self.method,
             path=self.path,
-            body=body,
+            body=body if parsed is given else orjson.dumps(parsed),
             parsed=parsed,
             stream=parsed.get("stream") is True,
             background=_is_background(parsed),

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from gateway.counting import Counter, counter_of
+from gateway.dialects.openai_fields import TEMPLATE
 from gateway.engine_counting import asks_engine
 from gateway.engine_request import Counted, EngineRequest, read_object
 from gateway.errors import Headers, OpenAIVoice
@@ -22,9 +23,11 @@ TOKENIZE_FIELDS = Fields(
         "content": TEXT,
         "messages": MESSAGES,
         "tools": OBJECTS,
+        "chat_template_kwargs": TEMPLATE,
         "add_special_tokens": FLAG,
     },
     one_of=("prompt", "content", "messages"),
+    closed=True,
 )
 
 
