@@ -311,5 +311,8 @@ def _judge_replies(gate: Generates, seen: Sighting) -> GateResult:
         reason = "engine and gateway hold different keys: the secrets folder was changed since"
         return GateResult(Verdict.SHUT, reason, Fault.KEY)
     if len(seen.replies) < gate.times:
-        return GateResult(Verdict.WAIT, seen.trouble or "no reply yet")
+        trouble = seen.trouble or "no reply yet"
+        # An engine that answers once and then no more is another trouble than one that never did.
+        number = f"reply {len(seen.replies) + 1} of {gate.times}: " if seen.replies else ""
+        return GateResult(Verdict.WAIT, number + trouble)
     return GateResult(Verdict.OPEN, f"first token after {seen.replies[-1].first_token_s:.2f} s")

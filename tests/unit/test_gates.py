@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from fakes import ABSENT, DONE, HEALTHY, PARIS, READY, REPLIED, STARTING
+from fakes import ABSENT, DONE, HEALTHY, PARIS, READY, REPLIED, STARTING, a_plan
 from orchestrator.core.gates import (
     Answers,
     EngineSays,
     Fault,
     Gate,
+    GateResult,
     Generates,
     Healthy,
     ImagePresent,
@@ -153,6 +154,40 @@ def test_a_key_that_was_changed_is_not_waited_for(http_status: int, trouble: str
     seen = replace(REPLIED, replies=(), http_status=http_status, trouble=trouble)
     result = judge(GENERATES, seen, ABSENT)
     assert (result.verdict, result.fault) == (Verdict.SHUT, Fault.KEY)
+
+
+# --- busy is not dead, and once is not enough
+
+
+@pytest.mark.parametrize(
+    ("http_status", "trouble"),
+    [
+        (429, '429 {"error": {"code": "queue_full"}}'),
+        (503, '503 {"error": {"code": "engine_busy"}}'),
+        (503, '503 {"error": {"code": "engine_loading"}}'),
+        (504, '504 {"error": {"code": "first_token_timeout"}}'),
+        (None, "timed out"),
+    ],
+)
+def test_an_engine_that_works_for_others_or_still_compiles_is_waited_for(
+    http_status: int | None, trouble: str
+) -> None:
+    seen = replace(REPLIED, replies=(), http_status=http_status, trouble=trouble)
+    assert judge(GENERATES, seen, ABSENT) == GateResult(Verdict.WAIT, trouble)
+
+
+def test_an_engine_that_answered_once_and_then_no_more_is_told_from_one_that_never_did() -> None:
+    seen = replace(REPLIED, replies=REPLIED.replies[:1], trouble="timed out")
+    assert judge(GENERATES, seen, ABSENT).reason == "reply 2 of 2: timed out"
+
+
+@pytest.mark.parametrize(("patience_s", "next_s"), [(1200, 60), (20, 20)])
+def test_the_first_generation_has_a_long_patience_and_the_second_must_be_fast(
+    patience_s: int, next_s: int
+) -> None:
+    plan = a_plan(first_token_timeout_s=patience_s)
+    (gate,) = [step.gate for step in plan.steps if isinstance(step.gate, Generates)]
+    assert (gate.times, gate.first_within_s, gate.next_within_s) == (2, patience_s, next_s)
 
 
 # --- an engine that says how far it is
