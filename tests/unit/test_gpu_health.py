@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fakes import ABSENT, CRASHED, HEALTHY, STARTING, FakeStack, a_plan, a_world
+from machines import a_tool
 from orchestrator import reporting
 from orchestrator.adapters.host import read_health
 from orchestrator.adapters.lookout import EngineLookout
@@ -219,12 +220,6 @@ def test_a_uuid_outlives_its_card_in_the_drivers_own_files() -> None:
 
 
 # --- read from a host ---
-
-
-def a_tool(folder: Path, name: str, script: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    (folder / name).chmod(0o755)
 
 
 def test_the_hosts_own_tools_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

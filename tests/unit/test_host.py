@@ -9,35 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.host import (
-    ca_bundle,
-    load_facts,
-    measure_disk,
-    read_host,
-    read_machine,
-    save_facts,
-)
+from machines import a_tree
+from orchestrator.adapters.host import ca_bundle, measure_disk, read_host, read_machine
 from orchestrator.adapters.host import measuring as measuring_module
-from orchestrator.adapters.host.cards import read_cards
-from orchestrator.adapters.host.commands import ask
-from orchestrator.adapters.host.containers import read_docker
-from orchestrator.core.errors import BadConfiguration
-from orchestrator.core.facts import Disk, Gpu, HostFacts
+from orchestrator.core.facts import HostFacts
 
 GIB = 1 << 30
-HOSTS = Path(__file__).parents[1] / "fixtures" / "hosts"
 # Of a host of 512 GiB: 536870912 kB = 2^29 kB = 2^39 bytes.
 MEMINFO = (
     "MemTotal: 536870912 kB\nMemFree: 501000000 kB\nMemAvailable: 520000000 kB\nHugetlb: 0 kB\n"
 )
 AVAILABLE = 520_000_000 * 1024
-
-
-def a_tree(root: Path, files: Mapping[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
 
 
 def cpus(*, nodes: Mapping[int, range], threads_per_core: int = 1) -> dict[str, str]:
@@ -78,6 +60,7 @@ V2 = {
     "sys/fs/cgroup/cpu.max": "800000 100000\n",
     ".dockerenv": "",
 }
+
 V1 = {
     "proc/meminfo": MEMINFO,
     "proc/self/cgroup": "4:memory:/docker/abc\n1:cpu,cpuacct:/docker/abc\n",
@@ -243,188 +226,6 @@ def test_this_machine_is_read_as_its_own_system_sees_it(tmp_path: Path) -> None:
     assert facts.limits.memlock_bytes == resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     assert (facts.uid, facts.system) == (os.getuid(), "Linux")
     assert HostFacts.model_validate_json(facts.model_dump_json()) == facts
-
-
-def a_tool(folder: Path, name: str, script: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
-
-
-def test_a_tool_is_asked_in_english_within_bounds_and_may_be_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a_tool(tmp_path, "speaks", 'echo "$LC_ALL"; exit 3')
-    a_tool(tmp_path, "hangs", "exec sleep 600")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    answer = ask("speaks", within_s=30)
-    assert answer is not None
-    assert (answer.text, answer.ok) == ("C\n", False)
-    assert ask("hangs", within_s=0.1) is None
-    assert ask("no-such-tool", within_s=1) is None
-
-
-SMI = r"""
-case "$*" in
-  *compute_cap*) echo 'Field "compute_cap" is not a valid field to query.'; exit 2;;
-  --query-gpu=*) cat <<'END'
-index, name, memory.total [MiB], memory.used [MiB], memory.free [MiB], persistence_mode, driver_version, pci.bus_id
-0, Tesla V100-PCIE-32GB, 32510 MiB, 5038 MiB, 27472 MiB, Enabled, 470.223.02, 00000000:3B:00.0
-END
-  ;;
-  *) cat "$TABLE";;
-esac
-"""
-
-
-def test_cards_of_an_old_driver_are_asked_again_without_the_fields_it_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a_tool(tmp_path / "bin", "nvidia-smi", SMI)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
-    monkeypatch.setenv("TABLE", str(HOSTS / "31-v100-driver470-old-table" / "nvidia-smi.txt"))
-    root = a_tree(tmp_path / "root", {"sys/bus/pci/devices/0000:3b:00.0/numa_node": "1\n"})
-    cards = read_cards(root)
-    assert (cards.driver_version, cards.driver_cuda) == ("470.223.02", "11.4")
-    assert cards.gpus == (
-        Gpu(
-            index=0,
-            name="Tesla V100-PCIE-32GB",
-            compute_capability=(7, 0),
-            memory_bytes=32510 << 20,
-            memory_used_bytes=5038 << 20,
-            memory_free_bytes=27472 << 20,
-            mig=False,
-            persistence=True,
-            ecc_errors=0,
-            numa_node=1,
-        ),
-    )
-
-
-def test_cards_without_their_driver_are_counted_and_nothing_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("orchestrator.adapters.host.commands.WSL_TOOLS", str(tmp_path))
-    assert read_cards(tmp_path).gpus == ()
-    device = "sys/bus/pci/devices/0000:01:00.0"
-    a_tree(tmp_path, {f"{device}/vendor": "0x10de\n", f"{device}/class": "0x030000\n"})
-    assert read_cards(tmp_path).gpus == (Gpu(index=0),)
-    a_tree(tmp_path, {"dev/dxg": ""})
-    assert read_cards(tmp_path).gpus is None  # Windows does not say how many it lends
-
-
-def test_docker_that_is_not_here_is_told_from_docker_that_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert (read_docker(tmp_path).answers, read_docker(tmp_path).version) == (False, None)
-    script = """
-case "$1" in
-  compose) echo "Docker Compose version v2.24.5";;
-  buildx) echo "docker: 'buildx' is not a docker command." >&2; exit 1;;
-  version) echo '{"Client":{"Version":"28.2.2"},"Server":null}'; exit 1;;
-  info) echo '{"ServerVersion":"","ServerErrors":["permission denied"]}'; exit 1;;
-esac"""
-    a_tool(tmp_path / "bin", "docker", script)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    docker = read_docker(tmp_path)
-    assert (docker.answers, docker.version, docker.compose_version) == (False, "28.2.2", "2.24.5")
-    assert docker.buildx_version is None
-    assert docker.nvidia_runtime is None
-
-
-def test_a_description_of_the_cards_is_nothing_to_a_daemon_that_does_not_look_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = """
-[ "$1" = info ] && echo '{"ServerVersion":"24.0","Runtimes":{"runc":{}}}'
-[ "$1" = version ] && echo '{"Server":{"Version":"24.0"}}'"""
-    a_tool(tmp_path / "bin", "docker", script)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    root = a_tree(tmp_path, {"etc/cdi/nvidia.yaml": "kind: nvidia.com/gpu\n"})
-    assert read_docker(root).cdi is False
-
-
-def test_cdi_takes_a_daemon_that_looks_for_it_and_a_description_of_the_cards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = """
-[ "$1" = info ] && echo '{"ServerVersion":"27.0","Runtimes":{"runc":{}},"CDISpecDirs":["/etc/cdi"]}'
-[ "$1" = version ] && echo '{"Server":{"Version":"27.0"}}'"""
-    a_tool(tmp_path / "bin", "docker", script)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert read_docker(tmp_path).cdi is False
-    a_tree(tmp_path, {"etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n"})
-    docker = read_docker(tmp_path)
-    assert (docker.cdi, docker.nvidia_runtime) == (True, False)
-
-
-def test_saved_facts_are_read_back_and_name_no_user_and_no_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOGNAME", "rosalind")
-    monkeypatch.setenv("HOME", "/srv/people/rosalind")
-    monkeypatch.setattr(socket, "gethostname", lambda: "deep-thought.example.org")
-    for path, shown in (
-        ("/srv/people/rosalind/weights", "~/weights"),
-        ("/home/rosalind/weights", "~/weights"),
-        ("/home/another/weights", "~/weights"),
-        ("/data/rosalind/deep-thought/weights", "/data/.../.../weights"),
-        ("/data/weights", "/data/weights"),
-    ):
-        facts = read_machine().model_copy(update={"disk": Disk(path=path, free_bytes=1)})
-        save_facts(tmp_path / "facts.json", facts)
-        text = (tmp_path / "facts.json").read_text()
-        assert not [word for word in ("rosalind", "another", "deep-thought") if word in text]
-        assert load_facts(tmp_path / "facts.json", Path("weights")).facts == facts.model_copy(
-            update={"disk": Disk(path=shown, free_bytes=1)}
-        )
-
-
-def test_saved_disks_name_no_user_either(tmp_path: Path) -> None:
-    facts = HostFacts(disks=(Disk(path="/"), Disk(path="/home/rosalind")))
-    save_facts(tmp_path / "facts.json", facts)
-    assert "rosalind" not in (tmp_path / "facts.json").read_text()
-
-
-def test_saved_facts_have_no_place_for_serial_numbers_addresses_or_ids(tmp_path: Path) -> None:
-    save_facts(tmp_path / "facts.json", read_host(tmp_path, []))
-    text = (tmp_path / "facts.json").read_text().lower()
-    words = ("uuid", "serial", "mac", "address", "hostname", "user", "bus_id")
-    assert not [word for word in words if f'"{word}' in text or f'{word}":' in text]
-
-
-def test_a_folder_of_captured_outputs_is_read_as_facts() -> None:
-    facts = load_facts(HOSTS / "36-3090-125gib", Path("weights")).facts
-    assert facts.cpu.threads == 16
-    assert facts.gpus is not None
-    assert facts.gpus[0].name == "NVIDIA GeForce RTX 3090"
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [('{"cpu": {"sockets": "many"}}', "cpu.sockets"), ('{"cpus": 1}', "cpus"), ("", "JSON")],
-)
-def test_a_file_of_something_else_is_refused_with_the_reason(
-    tmp_path: Path, text: str, why: str
-) -> None:
-    (tmp_path / "facts.json").write_text(text)
-    with pytest.raises(BadConfiguration) as refusal:
-        load_facts(tmp_path / "facts.json", Path("weights"))
-    assert why in refusal.value.why
-
-
-def test_a_folder_without_captures_and_a_missing_file_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "holiday.txt").touch()
-    for path in (tmp_path, tmp_path / "missing.json"):
-        with pytest.raises(BadConfiguration) as refusal:
-            load_facts(path, Path("weights"))
-        assert refusal.value.exit_code == 2
-    with pytest.raises(BadConfiguration):
-        save_facts(tmp_path / "no" / "facts.json", HostFacts())
 
 
 def test_the_rate_of_a_disk_is_measured_and_nothing_stays_behind(tmp_path: Path) -> None:

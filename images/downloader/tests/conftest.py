@@ -5,10 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from downloader.publish import Means, publish
+from downloader.sources.folder import FolderSource
 from downloader.world import World
 from images.downloader.tests.support import QUICK, a_world
 from wire import Lock, LockedFile
@@ -129,3 +131,13 @@ def program() -> Callable[..., "subprocess.CompletedProcess[str]"]:
         return subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
 
     return run
+
+
+@pytest.fixture
+def sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources may be asked for sizes, and for nothing else."""
+
+    def refuse(_source: FolderSource, file: LockedFile, _start: int, _stop: int) -> NoReturn:
+        pytest.fail(f"{file.path} was read")
+
+    monkeypatch.setattr(FolderSource, "open", refuse)
