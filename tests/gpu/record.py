@@ -20,7 +20,8 @@ FILE = "kt-legacy.json"
 
 def main(work: Path, out: Path) -> int:
     threads = max(1, len(os.sched_getaffinity(0)) - 2)
-    start = Start(weights=older(FIXTURES, "Q4_K_M", work / "weights"), threads=threads)
+    weights = older(FIXTURES, "Q4_K_M", work / "weights")
+    start = Start(weights=weights, threads=threads, watched=out / "watched-record.json")
     with running(start, work, out / "record.log") as engine:
         recording = record(
             Door(f"http://127.0.0.1:{engine.port}", KEY),

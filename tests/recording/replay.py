@@ -1,6 +1,7 @@
 """An engine that answers as another was recorded: for whatever stands in front of it."""
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,11 @@ class Replay(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that leaves is no error here; anything else is told."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     def answer_to(self, method: str, path: str, body: bytes, key: str | None) -> Spoken:
         answers = self.recording.answers
