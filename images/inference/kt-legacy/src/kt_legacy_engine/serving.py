@@ -13,6 +13,7 @@ from typing_extensions import Self
 from kt_legacy_engine.app import App
 from kt_legacy_engine.arguments import Arguments
 from kt_legacy_engine.asking import Asking
+from kt_legacy_engine.connection import Protocol
 from kt_legacy_engine.desk import Desk
 from kt_legacy_engine.model import EngineGone
 from kt_legacy_engine.pipe import Spec
@@ -161,6 +162,7 @@ class _Server(uvicorn.Server):
 def _config(app: App, port: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=Protocol,
         host="0.0.0.0",  # noqa: S104 - the container's own network namespace
         port=port,
         lifespan="off",
