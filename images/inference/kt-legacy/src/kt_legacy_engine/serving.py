@@ -41,7 +41,7 @@ class Service:
     key: str
     port: int
     chunk_tokens: int
-    kernels: str
+    about: tuple[str, ...]
 
     @classmethod
     def prepared(
@@ -51,8 +51,9 @@ class Service:
         model_path: Path,
         *,
         key: str,
-        kernels: str,
+        about: tuple[str, ...],
     ) -> Self:
+        """`about`: what is known of the kernels before the model is loaded, for people."""
         try:
             tokenizer = FileTokenizer(model_path, settings.system_message)
             temperature, top_p = default_sampling(model_path)
@@ -71,7 +72,7 @@ class Service:
             temperature=temperature,
             top_p=top_p,
         )
-        return cls(asking, key, settings.listen_port, arguments.chunk_size, kernels)
+        return cls(asking, key, settings.listen_port, arguments.chunk_size, about)
 
 
 async def serve(
@@ -101,8 +102,9 @@ class _Running:
             say=say,
             lost=self._lost,
         )
-        say(service.kernels)
-        self._desk.progress.about.append(service.kernels)
+        for line in service.about:
+            say(line)
+        self._desk.progress.about += service.about
         app = App(self._desk, service.asking, key=service.key)
         self._server = _Server(_config(app, service.port))
 
