@@ -60,6 +60,8 @@ def _tell_services(services: Mapping[str, tuple[Sighting, str, str]], webui_port
         if name in services:
             seen, image, _ = services[name]
             print(f"{name:<10} {_state_in_words(seen):<28} {image}")
+            for line in seen.engine.about if seen.engine else ():
+                print(f"{'':<10} {line}")
 
 
 def _health(place: Place) -> Health | None:
@@ -107,6 +109,7 @@ def _status_record(
                 "exit_code": sighting.exit_code,
                 "restarts": sighting.restarts,
                 "image": image,
+                "about": list(sighting.engine.about) if sighting.engine else [],
             }
             for name, (sighting, image, _) in services.items()
         },

@@ -77,6 +77,7 @@ def _kt_legacy(profile: Profile, options: KtLegacyOptions, told: Told) -> tuple[
             context_tokens=told.kv_tokens,
             max_tokens=told.max_tokens,
             chunk_tokens=options.chunk_tokens,
+            cpu_variant=options.cpu_variant,
             numa_copies=told.copies,
         )
     )

@@ -81,7 +81,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSays:
-    """What an engine's own healthcheck printed of how far it is. `eta_s`: None where it can't tell yet."""
+    """What an engine's own healthcheck printed of how far it is. `eta_s`: None where it can't tell yet.
+
+    `about`: which kernels it runs with, on what, in words.
+    """
 
     status: str
     loaded_bytes: int = 0
@@ -89,6 +92,7 @@ class EngineSays:
     read_bytes: int | None = None
     eta_s: float | None = None
     reason: str = ""
+    about: tuple[str, ...] = ()
 
     def words(self) -> str:
         said = self.status

@@ -160,10 +160,14 @@ class Model(_Table):
 
 
 class KtLegacyOptions(_Table):
-    """What only kt-legacy understands. `rules`: a file of configs/placements, without its .toml."""
+    """What only kt-legacy understands. `rules`: a file of configs/placements, without its .toml.
+
+    `cpu_variant`: which of the image's CPU kernels; auto: the best that the processor can run.
+    """
 
     rules: str = Field("single-gpu", pattern=r"^[a-z0-9][a-z0-9-]*$")
     chunk_tokens: int = Field(256, gt=0)
+    cpu_variant: Literal["auto", "bf16", "fancy", "avx512", "avx2"] = "auto"
 
 
 class KtSglangOptions(_Table):

@@ -58,7 +58,8 @@ def _usual(profile: Profile, inventory: Inventory, cards: int) -> Form:
     options, layers = profile.kt_legacy, inventory.shape.layers
     marlin = options is None or options.rules != WITHOUT_MARLIN
     kernel: Kernel = "marlin" if marlin else "torch"
-    firsts = [-(-card * layers // cards) for card in range(cards + 1)]
+    # The odd layer is on the last card, as in upstream's rules for two.
+    firsts = [card * layers // cards for card in range(cards + 1)]
     runs = [
         Assignment(
             modules="layers",

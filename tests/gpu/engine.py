@@ -125,6 +125,7 @@ def prepared(start: Start, work: Path, port: int) -> tuple[list[str], dict[str, 
     (work / "cache").mkdir(exist_ok=True)
     command = Command(
         gguf_dir=start.weights.gguf_dir,
+        model_dir=start.weights.model_dir,
         rules_file=str(work / "rules.yaml"),
         threads=start.threads,
         context_tokens=start.context_tokens,
@@ -139,6 +140,7 @@ def prepared(start: Start, work: Path, port: int) -> tuple[list[str], dict[str, 
         "LISTEN_PORT": str(port),
         "KERNELS_DIR": str(work / "cpu"),
         "CACHE_DIR": str(work / "cache"),
+        "MARLIN": "0",
     }
     program = "kt_legacy_engine"
     if start.watched is not None:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
-from gguf.quants import dequantize
 
 from gpu.proven import Weights, folder_of, receipted
 
@@ -18,7 +16,7 @@ _KV_B = "attn_kv_b.weight"
 
 def older(fixtures: Path, quantisation: str, work: Path) -> Weights:
     shards = sorted((fixtures / quantisation).glob("*.gguf"))
-    return _proven(work / f"older-{quantisation}", shards, fixtures / "hf")
+    return _proven(work / f"older-{quantisation}", shards)
 
 
 def newer(fixtures: Path, quantisation: str, work: Path) -> Weights:
@@ -26,10 +24,14 @@ def newer(fixtures: Path, quantisation: str, work: Path) -> Weights:
     work.mkdir(parents=True, exist_ok=True)
     whole = work / f"TinySeek-{quantisation}-newer.gguf"
     _split(sorted((fixtures / quantisation).glob("*.gguf")), whole)
-    return _proven(work / f"newer-{quantisation}", [whole], fixtures / "hf")
+    return _proven(work / f"newer-{quantisation}", [whole])
 
 
 def _split(shards: Sequence[Path], target: Path) -> None:
+    # Only here: the older form needs no such package.
+    import gguf  # noqa: PLC0415
+    from gguf.quants import dequantize  # noqa: PLC0415
+
     readers = [gguf.GGUFReader(str(shard)) for shard in shards]
     fields = readers[0].fields
     said = {name: field.contents() for name, field in fields.items()}
@@ -65,6 +67,8 @@ def _split(shards: Sequence[Path], target: Path) -> None:
 
 
 def _copy(writer: Any, name: str, field: Any, content: Any) -> None:
+    import gguf  # noqa: PLC0415 - as above
+
     kind = field.types[0]
     if kind == gguf.GGUFValueType.ARRAY:
         writer.add_array(name, content)
@@ -72,9 +76,8 @@ def _copy(writer: Any, name: str, field: Any, content: Any) -> None:
         writer.add_key_value(name, content, kind)
 
 
-def _proven(work: Path, shards: Sequence[Path], hf: Path) -> Weights:
+def _proven(work: Path, shards: Sequence[Path]) -> Weights:
     contents = {f"weights/{shard.name}": shard for shard in shards}
-    contents |= {f"hf/{path.name}": path for path in sorted(hf.iterdir())}
     folder = work / folder_of("fixtures/tinyseek")
     for path, source in contents.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

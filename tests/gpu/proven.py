@@ -12,12 +12,15 @@ _REVISION = "0" * 40
 
 @dataclass(frozen=True)
 class Weights:
-    """`lock`: its file. Paths of `gguf_dir` and `model_dir` are relative to the proven folder."""
+    """`lock`: its file. Folders are relative to the proven one.
+
+    `model_dir`: of config.json and the tokenizer, where the weights' header does not tell them.
+    """
 
     lock: Path
     weights_dir: Path
     gguf_dir: str = "weights"
-    model_dir: str = "hf"
+    model_dir: str | None = None
 
 
 def folder_of(repo: str) -> str:

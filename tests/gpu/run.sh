@@ -48,7 +48,7 @@ build_engine() {
     mkdir -p "$work/src" "$work/cpu" "$work/kt"
     tar -xzf "$carried/ktransformers-0.2.1.post1.tar.gz" -C "$work/src" --strip-components=1
     sh "$build/start-hang/check" "$work/src" hangs
-    python3 "$build/patch_source.py" "$work/src" --without-marlin
+    python3 "$build/patch_source.py" "$work/src" start-hang without-marlin
     sh "$build/start-hang/check" "$work/src" starts
 
     step kernels

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,8 @@ def write(shape: Shape, tinyseek: Path, work: Path, deadline_s: float) -> Weight
     _write_config(shape, tinyseek, folder / "hf")
     paths = [f"weights/{name}" for name in names]
     paths += [f"hf/{path.name}" for path in sorted((folder / "hf").iterdir())]
-    return receipted(REPO, work, dict.fromkeys(paths, "0" * 64))
+    found = receipted(REPO, work, dict.fromkeys(paths, "0" * 64))
+    return replace(found, model_dir="hf")
 
 
 def _write_shards(shape: Shape, folder: Path, deadline_s: float) -> list[str]:

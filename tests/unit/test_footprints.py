@@ -86,7 +86,9 @@ def test_two_cards_are_budgeted_as_their_rules_split_the_layers() -> None:
         assert attention.size_bytes < rule.vram_bytes[card]
     caches = [t.size_bytes for s in shares for t in s.terms if t.name == "KV cache"]
     layers = [sum(rule.rule.covers(n) for n in range(61)) for rule in (first, second)]
-    assert caches == [8192 * 1152 * number for number in layers]
+    assert (
+        caches == [8192 * 1152 * number for number in layers] == [8192 * 1152 * n for n in (30, 31)]
+    )
 
 
 def test_plan_shows_of_every_rule_its_modules_device_kernel_reason_and_bytes() -> None:

@@ -170,7 +170,13 @@ def a_container(outputs: list[str], status: str = "running") -> SimpleNamespace:
     [
         (
             ["old", json.dumps(LOADING) + "\n"],
-            EngineSays(status="loading", loaded_bytes=5, total_bytes=10, eta_s=3.0),
+            EngineSays(
+                status="loading",
+                loaded_bytes=5,
+                total_bytes=10,
+                eta_s=3.0,
+                about=("CPU kernels: avx2",),
+            ),
         ),
         ([json.dumps({"status": "ok", "about": []})], EngineSays(status="ok")),
         # llama.cpp's healthcheck, one that could not ask, and what is nobody's.

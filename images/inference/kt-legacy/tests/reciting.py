@@ -17,6 +17,7 @@ import uvicorn
 
 from kt_legacy_engine.app import App
 from kt_legacy_engine.asking import Asking
+from kt_legacy_engine.connection import Protocol
 from kt_legacy_engine.desk import Desk
 from kt_legacy_engine.model import Logits
 
@@ -132,6 +133,22 @@ class Engine:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """The event loop is busy meanwhile, and hears of nothing."""
+        begun, over = threading.Event(), threading.Event()
+
+        def busy() -> None:
+            begun.set()
+            over.wait(PATIENCE_S)
+
+        self.desk._loop.call_soon_threadsafe(busy)
+        assert begun.wait(PATIENCE_S)
+        try:
+            yield
+        finally:
+            over.set()
+
     def get(self, path: str, key: str | None = KEY) -> "Answer":
         return self._ask("GET", path, None, key)
 
@@ -222,6 +239,7 @@ def serving(model: Reciter, *, ready: bool = True, **limits: int) -> Iterator[En
         listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(
             App(desk, asking, key=KEY),
+            http=Protocol,
             lifespan="off",
             log_config=None,
             access_log=False,

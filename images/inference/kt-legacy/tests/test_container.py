@@ -184,6 +184,27 @@ def test_the_process_with_the_model_is_told_what_it_needs_and_no_more(container:
     assert any(path.startswith(str(container.folder / "kernels")) for path in told["path"])
 
 
+def test_a_build_without_marlin_says_so_before_anything_is_loaded(container: Container) -> None:
+    container.behaviour = "loads"
+    container.environment["MARLIN"] = "0"
+    process = container.start()
+    eventually(lambda: container.health()[1].get("loaded_bytes") == 500)
+    about = container.health()[1]["about"]
+    process.terminate()
+    _, words = process.communicate(timeout=PATIENCE_S)
+    assert isinstance(about, list)
+    assert about[1].startswith("built without Marlin: for checks only")
+    assert words.index("built without Marlin") < words.index("half")
+
+
+def test_a_build_without_marlin_refuses_a_placement_that_needs_it(container: Container) -> None:
+    container.environment["MARLIN"] = "0"
+    (container.folder / "rules.yaml").write_text("generate_op: KLinearMarlin\n")
+    code, words = container.run()
+    assert code == 2
+    assert "build the image with MARLIN=1" in words
+
+
 def test_while_it_loads_health_says_how_far_it_is(container: Container) -> None:
     container.behaviour = "loads"
     process = container.start()

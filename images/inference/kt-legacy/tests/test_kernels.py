@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kt_legacy_engine.kernels import choose, cpu_flags
+from kt_legacy_engine.kernels import about_gpu, check_placement, choose, cpu_flags
 from kt_legacy_engine.refusals import Refused
 
 HASWELL = "avx2 fma f16c"
@@ -62,3 +62,22 @@ def test_flags_are_the_first_processors() -> None:
         "processor\t: 0\nflags\t\t: fpu avx2\nbugs\t\t: none\n\nprocessor\t: 1\nflags\t\t: x\n"
     )
     assert cpu_flags(cpuinfo) == {"fpu", "avx2"}
+
+
+@pytest.mark.parametrize("kernel", ["KLinearMarlin", "KExpertsMarlin"])
+def test_a_placement_that_needs_marlin_is_refused_by_an_image_without_it(
+    tmp_path: Path, kernel: str
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(f"# x: no Marlin\n  generate_op: {kernel}\n")
+    check_placement(rules, marlin=True)
+    with pytest.raises(Refused, match="kernels that this image was built without") as refusal:
+        check_placement(rules, marlin=False)
+    assert refusal.value.exit_code == 2
+    rules.write_text("# x: no Marlin\n  generate_op: KLinearTorch\n")
+    check_placement(rules, marlin=False)
+
+
+def test_only_the_build_without_marlin_has_something_to_say() -> None:
+    assert about_gpu(marlin=True) == ()
+    assert "built without Marlin" in about_gpu(marlin=False)[0]

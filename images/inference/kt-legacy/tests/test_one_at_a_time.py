@@ -5,7 +5,10 @@ import threading
 
 import pytest
 
+from kt_legacy_engine.conversation import Conversation, Counters
+from kt_legacy_engine.generating import Ask, Finish, Finished, Piece, Started, generate
 from kt_legacy_engine.model import EngineGone
+from kt_legacy_engine.sampling import Sampling
 from kt_legacy_engine.warming import WarmUpFailed, warm_up
 from reciting import CHAT, COMPLETIONS, Bytes, Engine, Reciter, eventually, serving
 
@@ -43,6 +46,42 @@ def test_a_client_that_leaves_while_the_reply_is_made_stops_it_within_a_token(
     eventually(lambda: engine.desk._running is None)
     assert model.seen() == []
     assert engine.metric('kt_finished_requests_total{reason="abort"}') == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_left_costs_no_further_token_though_the_event_loop_has_not_heard_of_it(
+    engine: Engine, model: Reciter, stream: bool
+) -> None:
+    client = a_busy(engine, model, stream=stream)
+    model.permit(3)
+    for _ in range(3):
+        model.calls.get(timeout=20)
+    run = engine.desk._running
+    assert run is not None
+    with engine.deaf():
+        assert not run.cancelled
+        client.close()
+        # The kernel knows at once, or nearly so.
+        eventually(lambda: run.cancelled)
+        # The token that is being computed, and as many more as anybody wants.
+        model.permit(100)
+        eventually(lambda: engine.desk.metrics.finished[Finish.ABORT] == 1)
+        assert model.seen() == []
+
+
+def test_what_is_heard_while_a_token_is_said_saves_the_next_step() -> None:
+    model, tokenizer = Reciter(), Bytes()
+    conversation = Conversation(model, chunk_tokens=16, counters=Counters())
+    prompt = tuple(tokenizer.encode_chat([{"role": "user", "content": "Hello"}]))
+    ask = Ask(prompt=prompt, sampling=Sampling(temperature=0), max_tokens=100)
+    left: list[bool] = []
+    events = generate(ask, conversation, tokenizer, lambda: bool(left))
+    started, piece = next(events), next(events)
+    left.append(True)
+    assert (started, piece) == (Started(0), Piece("P", ()))
+    assert list(events) == [Finished(Finish.ABORT, 1)]
+    # The prompt, and nothing after it.
+    assert model.seen() == [(0, len(prompt))]
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -43,6 +43,7 @@ def main(
         check_cache(settings.cache_dir)
         memory.check(settings, numa_copies=arguments.numa_copies)
         folder = proven_folder(settings, lock)
+        kernels.check_placement(arguments.optimize_config_path, marlin=settings.marlin)
         spec = _spec(arguments, settings, folder, shards(lock, folder, arguments.gguf_path))
         chosen, why = kernels.choose(
             arguments.cpu_variant,
@@ -55,7 +56,7 @@ def main(
             arguments,
             Path(spec.model_path),
             key=key,
-            kernels=f"CPU kernels: {why}",
+            about=(f"CPU kernels: {why}", *kernels.about_gpu(marlin=settings.marlin)),
         )
     except Refused as refusal:
         sys.stderr.write(refusal.lines())
@@ -67,13 +68,6 @@ def main(
 
 
 def _spec(arguments: Arguments, settings: Settings, folder: Path, found: tuple[Path, ...]) -> Spec:
-    rules = arguments.optimize_config_path
-    if not rules.is_file():
-        raise Refused(
-            f"there is no rule file {rules}",
-            why=("--optimize_config_path names it",),
-            next_step="set it to a file of configs/placements, as the container sees it",
-        )
     if arguments.model_path is None:
         model_path = made_from(found[0], settings.cache_dir / "model")
     else:
@@ -81,7 +75,7 @@ def _spec(arguments: Arguments, settings: Settings, folder: Path, found: tuple[P
     return Spec(
         model_path=str(model_path),
         shards=tuple(str(path) for path in found),
-        rules=str(rules),
+        rules=str(arguments.optimize_config_path),
         cpu_infer=arguments.cpu_infer,
         cache_lens=arguments.cache_lens,
         memory_policy=settings.memory_policy,

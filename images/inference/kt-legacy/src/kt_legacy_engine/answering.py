@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from kt_legacy_engine.asgi import Receive, Send, answer, begin, client_left, more
+from kt_legacy_engine.asgi import Receive, Scope, Send, answer, begin, client_left, more
+from kt_legacy_engine.connection import hung_up
 from kt_legacy_engine.desk import Desk, Run
 from kt_legacy_engine.errors import ApiError
 from kt_legacy_engine.generating import Ask, Chance, Event, Finished, Piece, Started
@@ -21,9 +22,9 @@ class Answering:
         self._request = request
         self._reused_tokens = 0
 
-    async def answer(self, ask: Ask, rid: str, receive: Receive, send: Send) -> None:
+    async def answer(self, ask: Ask, rid: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Whatever happens to the client, the desk is told when nobody waits any more."""
-        run = await self._desk.begin(ask, rid)
+        run = await self._desk.begin(ask, rid, hung_up(scope))
         watcher = asyncio.ensure_future(client_left(receive))
         watcher.add_done_callback(lambda _: run.cancel())
         try:

@@ -118,7 +118,7 @@ class App:
             created=int(time.time()),
             tokenizer=self._asking.tokenizer,
         )
-        await Answering(self._desk, shape, request).answer(ask, rid, receive, send)
+        await Answering(self._desk, shape, request).answer(ask, rid, scope, receive, send)
 
     async def _completion(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = read_completion(await read_body(receive))
@@ -130,7 +130,7 @@ class App:
             created=int(time.time()),
             tokenizer=self._asking.tokenizer,
         )
-        await Answering(self._desk, shape, request).answer(ask, rid, receive, send)
+        await Answering(self._desk, shape, request).answer(ask, rid, scope, receive, send)
 
 
 def _rid(scope: Scope, said: str | None) -> str:

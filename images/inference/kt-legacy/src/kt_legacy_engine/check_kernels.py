@@ -1,7 +1,7 @@
-"""`python3 -m kt_legacy_engine.check_kernels [VARIANT]`: the CPU kernels against torch, without a GPU.
+"""The CPU kernels against torch: `python3 -m kt_legacy_engine.check_kernels [VARIANT] [--numa_copies]`.
 
-One layer of experts with random Q4_K weights. Exit code 1 where they differ by more than 3 %, which
-is what rounding the activations to 8 bits costs.
+It needs no GPU. One layer of experts with random Q4_K weights. Exit code 1 where they differ by more
+than 3 %, which is what rounding the activations to 8 bits costs.
 """
 
 import os
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kt_legacy_engine.arguments import AUTO
+from kt_legacy_engine.arguments import AUTO, VARIANTS
 from kt_legacy_engine.kernels import choose, cpu_flags
 
 EXPERTS, HIDDEN, INNER, USED = 8, 512, 256, 2
@@ -43,10 +43,10 @@ def dequantized(raw: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.asarray(found, dtype=np.float32).reshape(-1)
 
 
-def main(variant: str) -> int:
+def main(variant: str, *, numa_copies: bool) -> int:
     flags = cpu_flags(Path("/proc/cpuinfo").read_text(encoding="ascii"))
     kernels_dir = Path(os.environ.get("KERNELS_DIR", "/opt/kt/cpu"))
-    folder, why = choose(variant, flags, kernels_dir, numa_copies=False)
+    folder, why = choose(variant, flags, kernels_dir, numa_copies=numa_copies)
     sys.path.insert(0, str(folder))
     error = _error()
     print(f"{why}: {100 * error:.2f} % from torch")  # noqa: T201
@@ -98,4 +98,6 @@ def _wanted(  # noqa: PLR0913, PLR0917 - what a layer of experts has
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else AUTO))
+    words = sys.argv[1:]
+    copies = "--numa_copies" in words
+    sys.exit(main(next((word for word in words if word in VARIANTS), AUTO), numa_copies=copies))

@@ -18,18 +18,22 @@ Say = Callable[[str], None]
 
 
 class Run:
-    """One reply in the making. Its events end with `Finished` or with an error."""
+    """One reply in the making. Its events end with `Finished` or with an error.
 
-    def __init__(self, ask: Ask, rid: str) -> None:
+    `left`: whether nobody waits for it any more, asked before every token, from the model's thread.
+    """
+
+    def __init__(self, ask: Ask, rid: str, left: Callable[[], bool]) -> None:
         self.ask = ask
         self.rid = rid
+        self._left = left
         self.events: asyncio.Queue[Event | ApiError] = asyncio.Queue()
         self.ended = asyncio.Event()
         self._cancelled = threading.Event()
 
     @property
     def cancelled(self) -> bool:
-        return self._cancelled.is_set()
+        return self._cancelled.is_set() or self._left()
 
     def cancel(self) -> None:
         """Takes effect after the token, or the chunk of the prompt, that is being computed."""
@@ -67,7 +71,7 @@ class Desk:
     def start(self) -> None:
         self._thread.start()
 
-    async def begin(self, ask: Ask, rid: str) -> Run:
+    async def begin(self, ask: Ask, rid: str, left: Callable[[], bool]) -> Run:
         """Refuses while another request runs. One that was cancelled is over within a token."""
         if self.progress.stage is Stage.FAILED:
             raise engine_gone()
@@ -78,7 +82,7 @@ class Desk:
                 self.metrics.refused += 1
                 raise busy()
             await other.ended.wait()
-        run = self._running = Run(ask, rid)
+        run = self._running = Run(ask, rid, left)
         self._runs.put(run)
         return run
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import KTransformersOps
 import torch
 import yaml
 from ktransformers.server.config.config import Config
@@ -33,7 +32,8 @@ _ARCHITECTURE = "DeepseekV3ForCausalLM"
 def load(spec: Spec, tell: Callable[[int, int], None]) -> tuple["KtModel", list[str]]:
     """The model, and what there is to say of it."""
     rules = Path(spec.rules).read_text(encoding="utf-8")
-    about = _about(rules, spec)
+    names = [torch.cuda.get_device_name(index) for index in range(devices_of(rules))]
+    about = [f"GPU: {', '.join(names)}", f"{spec.cpu_infer - 1} threads for experts"]
     torch.set_default_dtype(torch.bfloat16)
     torch.set_grad_enabled(False)
     # Upstream starts its threads when its operators are imported, as many as this says.
@@ -173,19 +173,3 @@ def _injected(config: Any, rules: str, shards: Shards) -> Any:
     optimize.del_meta(model)
     torch.cuda.empty_cache()
     return model
-
-
-def _about(rules: str, spec: Spec) -> list[str]:
-    marlin = hasattr(KTransformersOps, "gptq_marlin_gemm")
-    named = "KLinearMarlin" in rules or "KExpertsMarlin" in rules
-    if named and not marlin:
-        raise Refused(
-            "the placement asks for kernels that this image was built without",
-            why=(f"{spec.rules} names Marlin, and the image is the fast build for checks",),
-            next_step="choose a placement without Marlin, or build the image with MARLIN=1",
-        )
-    names = [torch.cuda.get_device_name(index) for index in range(devices_of(rules))]
-    about = [f"GPU: {', '.join(names)}", f"{spec.cpu_infer - 1} threads for experts"]
-    if not marlin:
-        about.append("built without Marlin: for checks only, it needs more VRAM and is slower")
-    return about

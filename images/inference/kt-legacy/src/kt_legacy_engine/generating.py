@@ -107,6 +107,9 @@ class _Reply:
             if self._count >= self._ask.max_tokens:
                 yield from self._close(Finish.LENGTH)
                 return
+            # A step costs more than a look.
+            if cancelled():
+                break
             logits = conversation.append(token)
         yield Finished(Finish.ABORT, self._count)
 

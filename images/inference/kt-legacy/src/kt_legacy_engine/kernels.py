@@ -1,4 +1,4 @@
-"""Which of the CPU kernels in the image this processor can run."""
+"""Which kernels are in the image, and which of them this processor can run."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -16,6 +16,7 @@ NEEDS: Mapping[str, frozenset[str]] = {
     "avx512": _AVX512,
     "avx2": _BASE,
 }
+_OF_MARLIN = ("KLinearMarlin", "KExpertsMarlin")
 
 
 def cpu_flags(cpuinfo: str) -> frozenset[str]:
@@ -46,6 +47,31 @@ def choose(
         if lacking
         else f"{kernels_dir} has {_listed(here)}{suffix and f' with {suffix[1:]}'}"
     )
+
+
+def check_placement(rules: Path, *, marlin: bool) -> None:
+    """`rules`: the placement, as the engine reads it."""
+    try:
+        text = rules.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Refused(
+            f"there is no rule file {rules}",
+            why=("--optimize_config_path names it", str(error)),
+            next_step="set it to a file of configs/placements, as the container sees it",
+        ) from error
+    if not marlin and any(kernel in text for kernel in _OF_MARLIN):
+        raise Refused(
+            "the placement asks for kernels that this image was built without",
+            why=(f"{rules} names Marlin, and the image is the fast build for checks",),
+            next_step="choose a placement without Marlin, or build the image with MARLIN=1",
+        )
+
+
+def about_gpu(*, marlin: bool) -> tuple[str, ...]:
+    """What there is to say of the GPU's kernels: nothing, where all of them are there."""
+    if marlin:
+        return ()
+    return ("built without Marlin: for checks only, it needs more VRAM and is slower",)
 
 
 def _listed(names: Collection[str]) -> str:

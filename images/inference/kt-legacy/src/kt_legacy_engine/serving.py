@@ -13,6 +13,7 @@ from typing_extensions import Self
 from kt_legacy_engine.app import App
 from kt_legacy_engine.arguments import Arguments
 from kt_legacy_engine.asking import Asking
+from kt_legacy_engine.connection import Protocol
 from kt_legacy_engine.desk import Desk
 from kt_legacy_engine.model import EngineGone
 from kt_legacy_engine.pipe import Spec
@@ -40,7 +41,7 @@ class Service:
     key: str
     port: int
     chunk_tokens: int
-    kernels: str
+    about: tuple[str, ...]
 
     @classmethod
     def prepared(
@@ -50,8 +51,9 @@ class Service:
         model_path: Path,
         *,
         key: str,
-        kernels: str,
+        about: tuple[str, ...],
     ) -> Self:
+        """`about`: what is known of the kernels before the model is loaded, for people."""
         try:
             tokenizer = FileTokenizer(model_path, settings.system_message)
             temperature, top_p = default_sampling(model_path)
@@ -70,7 +72,7 @@ class Service:
             temperature=temperature,
             top_p=top_p,
         )
-        return cls(asking, key, settings.listen_port, arguments.chunk_size, kernels)
+        return cls(asking, key, settings.listen_port, arguments.chunk_size, about)
 
 
 async def serve(
@@ -100,8 +102,9 @@ class _Running:
             say=say,
             lost=self._lost,
         )
-        say(service.kernels)
-        self._desk.progress.about.append(service.kernels)
+        for line in service.about:
+            say(line)
+        self._desk.progress.about += service.about
         app = App(self._desk, service.asking, key=service.key)
         self._server = _Server(_config(app, service.port))
 
@@ -161,6 +164,7 @@ class _Server(uvicorn.Server):
 def _config(app: App, port: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=Protocol,
         host="0.0.0.0",  # noqa: S104 - the container's own network namespace
         port=port,
         lifespan="off",

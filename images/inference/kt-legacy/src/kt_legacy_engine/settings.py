@@ -40,8 +40,8 @@ class Settings(BaseModel):
     `memory_policy`: where the weights are to lie on a host of several NUMA nodes, and
     `memory_nodes`: on which of them, as in 0,1.
     `system_message`: what the model is told first when a request has no system message. Or empty.
-    `kernels_dir`: one folder of CPU kernels for each variant. `cache_dir`: what the engine compiles
-    at run time; programs in it are run.
+    `kernels_dir`: one folder of CPU kernels for each variant. `marlin`: whether the image was built
+    with it. `cache_dir`: what the engine compiles at run time; programs in it are run.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -55,6 +55,7 @@ class Settings(BaseModel):
     listen_port: int = Field(default=DEFAULT_PORT, gt=0, le=65535)
     system_message: Annotated[str, AfterValidator(_printable)] = ""
     kernels_dir: Path = Path("/opt/kt/cpu")
+    marlin: bool = True
     cache_dir: Path = Path("/cache")
 
 
