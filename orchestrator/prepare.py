@@ -28,10 +28,10 @@ from orchestrator.core.images import (
     RECIPES,
     ROOTFS_REF,
     Build,
+    Images,
     Recipe,
     a_build,
     architectures,
-    inference_recipe,
 )
 from orchestrator.core.inventory import Inventory
 from orchestrator.core.kt_legacy.rules import render
@@ -188,7 +188,7 @@ def engine_image_steps(
 
     `cards`: of llamacpp, the architectures of the GPUs that its image is to be for; "" for the CPU.
     """
-    base, images = _base_system(settings, lookout), _Images(engine, cards)
+    base, images = _base_system(settings, lookout), Images(engine, cards)
     builds = _builds(place, base, images, settings, (0, 0))
     names = {BASE.name, images.of_service()["inference"]}
     return image_steps(settings, base, [build for build in builds if build.recipe.name in names])
@@ -334,27 +334,10 @@ def _base_system(settings: Settings, lookout: EngineLookout) -> BaseSystem:
     return from_registry if lookout.registry_holds(ref) else assembled
 
 
-@dataclass(frozen=True, slots=True)
-class _Images:
-    """What decides which images are used. `cards`: architectures of the GPUs, as in 86 89, or ""."""
-
-    engine: str
-    cards: str
-
-    def of_service(self) -> dict[str, str]:
-        return {
-            "weights": "weights",
-            "inference": inference_recipe(self.engine, on_card=bool(self.cards)),
-            "gateway": "gateway",
-            "webui": "webui",
-            "prometheus": "prometheus",
-        }
-
-
-def _images_of(considered: Considered) -> _Images:
+def _images_of(considered: Considered) -> Images:
     used, engine = considered.advice.placement.gpus, considered.profile.engine.value
     if not used:
-        return _Images(engine, "")
+        return Images(engine, "")
     known = {gpu.index: gpu.compute_capability for gpu in considered.facts.gpus or ()}
     capabilities = [found for index in used if (found := known.get(index)) is not None]
     if not capabilities and considered.profile.may_use_gpu:
@@ -364,11 +347,11 @@ def _images_of(considered: Considered) -> _Images:
             next_step="unset ORCH_GPUS, and the model runs on the CPU; or: nvidia-smi "
             "--query-gpu=index,compute_cap --format=csv",
         )
-    return _Images(engine, architectures(capabilities))
+    return Images(engine, architectures(capabilities))
 
 
 def _builds(
-    place: Place, base: BaseSystem, images: _Images, settings: Settings, owner: tuple[int, int]
+    place: Place, base: BaseSystem, images: Images, settings: Settings, owner: tuple[int, int]
 ) -> tuple[Build, ...]:
     """The images that this version can make of those the profile needs, the base image first."""
     mirror = settings.debian_mirror
@@ -389,7 +372,7 @@ def _builds(
     return (base_build, *(service_build(RECIPES[name]) for name in names if name in RECIPES))
 
 
-def _image_refs(images: _Images, builds: tuple[Build, ...]) -> Mapping[str, str]:
+def _image_refs(images: Images, builds: tuple[Build, ...]) -> Mapping[str, str]:
     refs = {build.recipe.name: build.ref for build in builds}
     return {
         # Compose wants a name for every service, also where only the weights are fetched.

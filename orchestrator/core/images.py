@@ -65,9 +65,23 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 
-def inference_recipe(engine: str, *, on_card: bool) -> str:
-    """The name of the engine's recipe. `on_card`: of llamacpp, which has an image for each way."""
-    return f"inference-{engine}" + ("-cuda" if on_card and engine == "llamacpp" else "")
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Which images a stack is made of. `cards`: architectures of the GPUs it uses, as in 86 89, or ""."""
+
+    engine: str
+    cards: str
+
+    def of_service(self) -> dict[str, str]:
+        """Service -> the name of its recipe. Llama.cpp has one for each way."""
+        on_card = self.engine == "llamacpp" and self.cards
+        return {
+            "weights": "weights",
+            "inference": f"inference-{self.engine}" + ("-cuda" if on_card else ""),
+            "gateway": "gateway",
+            "webui": "webui",
+            "prometheus": "prometheus",
+        }
 
 
 def architectures(capabilities: Iterable[tuple[int, int]]) -> str:
