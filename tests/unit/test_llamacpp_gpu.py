@@ -24,7 +24,7 @@ UD = a_profile("deepseek-r1-0528-ud-iq1s")
 HOST = hosts.rtx4090_480gb_two_sockets()
 LOCAL = CONFIGS.parent
 FOLDERS = Folders(
-    **dict.fromkeys(  # type: ignore[arg-type]
+    **dict.fromkeys(
         ("locks", "job", "source", "weights", "secrets", "control", "usage", "placement"), LOCAL
     ),
     ca_bundle=None,
@@ -62,9 +62,15 @@ def test_a_card_with_room_is_used_and_the_reason_has_the_numbers() -> None:
     assert found.reasons["gpus"] == (
         "card 0 has 25.2 GB free, 17.3 are needed; the routed experts stay in RAM"
     )
-    # It shares no memory, on a card neither. One core more is left beside a card.
+    # It shares no memory, on a card neither.
     assert found.shm_bytes == DOCKER_SHM_BYTES
-    assert found.threads == placed(HOST, None).threads - 1
+
+
+def test_one_core_more_is_left_beside_a_card() -> None:
+    one_node = hosts.two_cards_24gb()
+    beside, alone = placed(one_node, deepseek_r1_newer()), placed(one_node, None)
+    assert (beside.gpus, alone.gpus) == ((0,), ())
+    assert beside.threads == alone.threads - 1
 
 
 @pytest.mark.parametrize(
