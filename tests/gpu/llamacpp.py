@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,61 +189,55 @@ def buffers(log: str) -> dict[str, float]:
     return found
 
 
-CHECKS: tuple[Callable[[Engine, Form, Report], None], ...] = (
-    exact_replies,
-    limits,
-    doors,
-    speed,
-    memory,
-)
+def experts_in_ram(engine: Engine, form: Form, report: Report) -> None:
+    """Tensor by tensor, as the engine tells when it is asked to tell everything."""
+    said = engine.log.read_text(errors="replace")
+    found = {m["name"]: m["where"] for m in _OVERRIDDEN.finditer(said)}
+    experts = {w.name for w in form.held.weights if w.kind is WeightClass.ROUTED_EXPERTS}
+    report["experts"] = {"tensors": len(experts), "where": sorted(set(found.values()))}
+    assert found.keys() == experts
+    assert not any(where.startswith("CUDA0") for where in found.values()), found
+
+
+Check = Callable[[Engine, Form, Report], None]
+SERVING: tuple[Check, ...] = (exact_replies, limits, doors, speed)
+# These read what the engine says of its buffers, which it says only when asked to tell everything.
+TELLING: tuple[Check, ...] = (experts_in_ram, memory)
 
 
 def check(form: Form, work: Path, out: Path) -> Report:
     report: Report = {"failed": {}, "vram_mib_before": used_mib()}
     log = out / f"llamacpp-{form.name}.log"
-    try:
-        with running(form, work, log) as engine:
-            report["ready_s"] = engine.ready_s
-            for one in CHECKS:
-                _tried(form, one, engine, report)
-    except Exception:  # noqa: BLE001 - the other form is worth its time
-        report["failed"]["running"] = traceback.format_exc()
+    _run(form, work, log, SERVING, report)
     said = log.read_text(errors="replace")
     for secret in ("capital of France", "quick brown fox", "small model on a small", KEY):
         if secret in said:
             report["failed"]["log"] = f"the log has {secret!r}"
-    report["log"] = said.splitlines()[:120]
+    report["log"] = said.splitlines()[:60]
+    telling = out / f"llamacpp-{form.name}-telling.log"
+    _run(form, work, telling, TELLING, report, LLAMA_ARG_LOG_VERBOSITY="5")
     return report
 
 
-def _tried(
-    form: Form, one: Callable[[Engine, Form, Report], None], engine: Engine, report: Report
+def _run(
+    form: Form, work: Path, log: Path, checks: Sequence[Check], report: Report, **more: str
 ) -> None:
+    try:
+        with running(form, work, log, **more) as engine:
+            report.setdefault("ready_s", engine.ready_s)
+            for one in checks:
+                _tried(form, one, engine, report)
+    except Exception:  # noqa: BLE001 - the other form is worth its time
+        report["failed"][log.stem] = traceback.format_exc()
+
+
+def _tried(form: Form, one: Check, engine: Engine, report: Report) -> None:
     try:
         one(engine, form, report)
     except Exception:  # noqa: BLE001 - the other checks are worth their time
         report["failed"][one.__name__] = traceback.format_exc()
     failed = one.__name__ in report["failed"]
     print(form.name, one.__name__, "FAILED" if failed else "ok", flush=True)
-
-
-def where_experts_are(form: Form, work: Path, out: Path) -> Report:
-    """Tensor by tensor, as the engine tells when it is asked to tell everything."""
-    report: Report = {"failed": {}}
-    log = out / "llamacpp-placed.log"
-    try:
-        with running(form, work, log, LLAMA_ARG_LOG_VERBOSITY="5"):
-            pass
-        found = {
-            m["name"]: m["where"] for m in _OVERRIDDEN.finditer(log.read_text(errors="replace"))
-        }
-        experts = {w.name for w in form.held.weights if w.kind is WeightClass.ROUTED_EXPERTS}
-        report |= {"experts": len(experts), "overridden": sorted(set(found.values()))}
-        assert found.keys() == experts
-        assert not any(where.startswith("CUDA0") for where in found.values()), found
-    except Exception:  # noqa: BLE001 - told in the report
-        report["failed"]["where the experts are"] = traceback.format_exc()
-    return report
 
 
 def without_a_gpu(form: Form, work: Path) -> Report:
@@ -272,7 +266,6 @@ def main(work: Path, out: Path) -> int:
     for form in forms:
         reports[form.name] = check(form, work, out)
         _save(reports, out)
-    reports["placed"] = where_experts_are(forms[0], work, out)
     reports["without a GPU"] = without_a_gpu(forms[0], work)
     _save(reports, out)
     print(json.dumps(reports, indent=1))
