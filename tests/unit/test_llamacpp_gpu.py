@@ -1,6 +1,7 @@
 """llama.cpp with all but the routed experts on a card: when, what it takes, and what is started."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,14 +9,17 @@ import pytest
 import hosts
 from fitting import a_profile, deepseek_r1, deepseek_r1_newer, settings_of
 from judged import CONFIGS
+from orchestrator import prepare
+from orchestrator.choosing import Considered
 from orchestrator.core.advice import Advice, advise
 from orchestrator.core.checks.finding import Severity
+from orchestrator.core.errors import BadConfiguration
 from orchestrator.core.facts import Docker, HostFacts
 from orchestrator.core.images import BASE, RECIPES, Images, a_build, architectures
 from orchestrator.core.inventory import Inventory
 from orchestrator.core.placement import DOCKER_SHM_BYTES, Placement, place
 from orchestrator.core.plan import COMPOSE_FILES, Folders, stack_env
-from orchestrator.core.recommend import tokens_per_s
+from orchestrator.core.recommend import Pick, tokens_per_s
 from orchestrator.core.settings import Layer
 from orchestrator.core.terms import memory_terms
 from orchestrator.core.vram import card_terms
@@ -241,3 +245,15 @@ def test_the_image_for_cards_is_compiled_for_the_hosts_own() -> None:
 
 def test_how_long_compiling_takes_is_said_before_it_begins() -> None:
     assert "hour" in RECIPES["inference-llamacpp-cuda"].takes
+
+
+def test_a_card_of_unknown_generation_is_refused_before_an_hour_of_compiling() -> None:
+    facts = changed(compute_capability=None)
+    advice = advised(facts, gpus="0")
+    considered = Considered(layers=(), pick=Pick(UD.name, "test"), facts=facts, advice=advice)
+    with pytest.raises(BadConfiguration) as refused:
+        prepare._images_of(considered)
+    assert "can't be compiled for the cards 0" in refused.value.what
+    known = replace(considered, facts=HOST, advice=advised(HOST, gpus="0"))
+    assert prepare._images_of(known) == Images("llamacpp", "89")
+    assert prepare._images_of(replace(known, advice=advised(hosts.no_gpu_small()))).cards == ""
