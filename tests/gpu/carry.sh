@@ -2,7 +2,7 @@
 # Collects what tests/gpu/run.sh and tests/gpu/llamacpp.sh need on a machine that can fetch nothing:
 #   tests/gpu/carry.sh FOLDER
 # Packages for Python 3.12 on x86-64, of the engine and of the gateway, unpacked and packed again,
-# since xz halves them; and the engines' sources by hash. 27 MB in all. What is taken for granted
+# since xz halves them; and the engines' sources by hash. 24 MB in all. What is taken for granted
 # there: python3.12 with torch 2.11, Triton and NumPy, nvcc, cmake, ninja, g++, setuptools, PyYAML,
 # and what transformers needs beside the packages here (regex, requests, safetensors, tqdm, filelock).
 set -euo pipefail
