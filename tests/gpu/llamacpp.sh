@@ -53,7 +53,7 @@ compile() {
     local architecture began
     architecture=${CUDA_ARCHITECTURES:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)}
     began=$(date +%s)
-    PATH="$cuda/bin:$PATH" BUILD="$work/build" sh "$here/images/inference/llamacpp/cuda/build-server" \
+    PATH="$cuda/bin:$PATH" BUILD="$work/build" VARIANTS=$(variant) sh "$here/images/inference/llamacpp/cuda/build-server" \
         "$work/llama.cpp" "$work/llama" "$architecture" -DCUDAToolkit_ROOT="$cuda" \
         -DCMAKE_CUDA_FLAGS="-isystem $cublas/include" \
         -DCUDA_cublas_LIBRARY="$cublas/lib/libcublas.so.13" \
@@ -64,6 +64,16 @@ compile() {
     printf '{"seconds": %d, "cores": %d, "architecture": "%s"}\n' \
         $(($(date +%s) - began)) "$(nproc)" "$architecture" >"$work/compiled.json"
     cat "$work/compiled.json"
+}
+
+# The best of the CPU's instructions: the image has one for each, this machine needs no other.
+variant() {
+    case " $(grep -m 1 ^flags /proc/cpuinfo) " in
+    *' amx_int8 '*) echo sapphirerapids ;;
+    *' avx512_bf16 '*) echo zen4 ;;
+    *' avx512f '*) echo skylakex ;;
+    *) echo haswell ;;
+    esac
 }
 
 step() {
