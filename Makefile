@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 SOURCES := orchestrator images tests benchmarks
 
-.PHONY: setup fmt lint unit test test-long images-gpu lock up down
+.PHONY: setup fmt lint unit test test-long images-gpu image-llamacpp-cuda lock up down
 
 setup: ## Docker, the virtual environment, the browser that tests drive
 	tests/setup.sh
@@ -17,7 +17,7 @@ lint: ## types, style, import rules, shell scripts, Dockerfiles
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy --python-version 3.13
 	PYTHONPATH=.:images/wire/src:images/downloader/src:images/gateway/src:images/inference/llamacpp/src:images/inference/placing/src:images/webui/src:images/inference/kt-legacy/src:images/prometheus/src .venv/bin/lint-imports
-	.venv/bin/shellcheck $$(git ls-files '*.sh') .ci/run images/base/pip-install images/base/install-packages images/inference/kt-legacy/build/apt-install images/inference/kt-legacy/build/cpu-kernels images/inference/kt-legacy/build/fetch-source images/inference/kt-legacy/build/start-hang/check
+	.venv/bin/shellcheck $$(git ls-files '*.sh') .ci/run images/base/pip-install images/base/install-packages images/inference/kt-legacy/build/apt-install images/inference/kt-legacy/build/cpu-kernels images/inference/kt-legacy/build/fetch-source images/inference/kt-legacy/build/start-hang/check images/inference/llamacpp/cuda/build-server
 	.venv/bin/hadolint $$(git ls-files '*Dockerfile')
 
 unit: ## what needs no Docker, in seconds
@@ -31,6 +31,9 @@ test-long: setup lint ## every scenario
 
 images-gpu: ## the image of the engine kt-legacy, kernels and all: 17 to 20 minutes on two cores
 	PYTHONPATH=images/wire/src $(PYTHON) -m orchestrator.building demo-gpu
+
+image-llamacpp-cuda: ## the GPU image of llama.cpp, an hour on two cores: make image-llamacpp-cuda CARDS="86 90"
+	PYTHONPATH=images/wire/src $(PYTHON) -m orchestrator.building deepseek-r1-ud-iq1s $(CARDS)
 
 lock: ## resolve every lock anew, for all supported Pythons; no index address in any of them
 	tests/lock.sh

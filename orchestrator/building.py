@@ -1,13 +1,14 @@
 """`make images-gpu`: builds the engine's image of a profile as `up` would, and starts nothing.
 
-    python3 -m orchestrator.building PROFILE
+    python3 -m orchestrator.building PROFILE [ARCHITECTURE...]
 
-A machine without the card can build what is to run on one that has it.
+A machine without the card can build what is to run on one that has it. ARCHITECTURE: of a GPU, as in
+86 or 90; llama.cpp's image is compiled for those that are named, and for the CPU where none is.
 """
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from typing_extensions import assert_never
@@ -34,12 +35,12 @@ from orchestrator.world import Images
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def build_images(root: Path, name: str) -> None:
+def build_images(root: Path, name: str, cards: str) -> None:
     _, settings, place = settings_without_profile(root, {})
     profile = profile_files.read_profile(place.configs, name)
     lookout = EngineLookout(settings.project)
     images = DockerImages(place.images, place.state / "logs", settings.debian_mirror, ca_bundle())
-    for step in engine_image_steps(profile, settings, place, lookout):
+    for step in engine_image_steps(profile.engine.value, cards, settings, place, lookout):
         if isinstance(step.gate, ImagePresent) and lookout.has_image(step.gate.ref):
             _say(f"{step.name}: {step.gate.ref} is here already")
             continue
@@ -69,9 +70,9 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(name: str) -> int:
+def main(name: str, cards: Sequence[str]) -> int:
     try:
-        build_images(ROOT, name)
+        build_images(ROOT, name, " ".join(cards))
     except OrchestratorError as error:
         _say(f"error: {error.what}\n  why: {error.why}\n  next: {error.next_step}")
         return error.exit_code
@@ -82,4 +83,4 @@ def main(name: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -23,7 +23,16 @@ from orchestrator.choosing import (
 )
 from orchestrator.core.checks.finding import Finding
 from orchestrator.core.errors import AlreadyRunning, BadConfiguration
-from orchestrator.core.images import BASE, RECIPES, ROOTFS_REF, Build, Recipe, a_build
+from orchestrator.core.images import (
+    BASE,
+    RECIPES,
+    ROOTFS_REF,
+    Build,
+    Images,
+    Recipe,
+    a_build,
+    architectures,
+)
 from orchestrator.core.inventory import Inventory
 from orchestrator.core.kt_legacy.rules import render
 from orchestrator.core.kt_legacy.tree import tree_of
@@ -114,7 +123,7 @@ def prepare(
     considered = with_headers(considered, inventory, missing)
     overridden = refuse_unfit(considered, forced)
     base, owner = _base_system(considered.settings, lookout), stack_owner(considered.facts)
-    builds = _builds(place, base, considered.profile, considered.settings, owner)
+    builds = _builds(place, base, _images_of(considered), considered.settings, owner)
     present = lookout.services()
     steps = make_steps(considered.settings, profile, lock, base, builds, present)
     rules = rules_of(considered)
@@ -162,7 +171,7 @@ def prepare_pull(
     if "disk" not in forced:
         refuse_full_disk(considered.profile, settings, considered.facts, missing)
     base, owner = _base_system(settings, lookout), stack_owner(considered.facts)
-    builds = _builds(place, base, considered.profile, considered.settings, owner)
+    builds = _builds(place, base, _images_of(considered), considered.settings, owner)
     needed = [build for build in builds if build.recipe.name in {BASE.name, "weights"}]
     steps = (*image_steps(settings, base, needed), weights_step(settings, lock))
     prepared = _prepared(considered, weights, place, builds, steps)
@@ -174,12 +183,15 @@ def prepare_pull(
 
 
 def engine_image_steps(
-    profile: Profile, settings: Settings, place: Place, lookout: EngineLookout
+    engine: str, cards: str, settings: Settings, place: Place, lookout: EngineLookout
 ) -> tuple[Step, ...]:
-    """For the base and the engine alone, whatever this host is. Engines' images belong to nobody."""
-    base = _base_system(settings, lookout)
-    builds = _builds(place, base, profile, settings, (0, 0))
-    names = {BASE.name, _recipe_of_service(profile)["inference"]}
+    """For the base and the engine alone, whatever this host is. Engines' images belong to nobody.
+
+    `cards`: of llamacpp, the architectures of the GPUs that its image is to be for; "" for the CPU.
+    """
+    base, images = _base_system(settings, lookout), Images(engine, cards)
+    builds = _builds(place, base, images, settings, (0, 0))
+    names = {BASE.name, images.of_service()["inference"]}
     return image_steps(settings, base, [build for build in builds if build.recipe.name in names])
 
 
@@ -288,7 +300,7 @@ def _prepared(  # noqa: PLR0913, PLR0917 - all that was settled
         placement=place.placement,
         ca_bundle=ca_bundle(),
     )
-    refs = _image_refs(profile, builds)
+    refs = _image_refs(_images_of(considered), builds)
     env = stack_env(considered.advice, considered.facts, folders, refs, rules)
     return Prepared(
         considered=considered,
@@ -323,8 +335,24 @@ def _base_system(settings: Settings, lookout: EngineLookout) -> BaseSystem:
     return from_registry if lookout.registry_holds(ref) else assembled
 
 
+def _images_of(considered: Considered) -> Images:
+    used, engine = considered.advice.placement.gpus, considered.profile.engine.value
+    if not used:
+        return Images(engine, "")
+    known = {gpu.index: gpu.compute_capability for gpu in considered.facts.gpus or ()}
+    capabilities = [found for index in used if (found := known.get(index)) is not None]
+    if not capabilities and considered.profile.may_use_gpu:
+        raise BadConfiguration(
+            f"the engine can't be compiled for the cards {', '.join(map(str, used))}",
+            why="nvidia-smi does not say which compute capability they have",
+            next_step="unset ORCH_GPUS, and the model runs on the CPU; or: nvidia-smi "
+            "--query-gpu=index,compute_cap --format=csv",
+        )
+    return Images(engine, architectures(capabilities))
+
+
 def _builds(
-    place: Place, base: BaseSystem, profile: Profile, settings: Settings, owner: tuple[int, int]
+    place: Place, base: BaseSystem, images: Images, settings: Settings, owner: tuple[int, int]
 ) -> tuple[Build, ...]:
     """The images that this version can make of those the profile needs, the base image first."""
     mirror = settings.debian_mirror
@@ -335,29 +363,20 @@ def _builds(
     def service_build(recipe: Recipe) -> Build:
         arguments = {"BASE": base_build.ref, **recipe.build_args}
         arguments |= ownership if recipe.owned else {}
+        arguments |= {"CUDA_ARCHITECTURES": images.cards} if recipe.for_cards else {}
         return a_build(recipe, sources_digest(place.images, recipe), arguments)
 
-    recipes = _recipe_of_service(profile)
+    recipes = images.of_service()
     if not settings.metrics:
         del recipes["prometheus"]
     names = recipes.values()
     return (base_build, *(service_build(RECIPES[name]) for name in names if name in RECIPES))
 
 
-def _recipe_of_service(profile: Profile) -> dict[str, str]:
-    return {
-        "weights": "weights",
-        "inference": f"inference-{profile.engine.value}",
-        "gateway": "gateway",
-        "webui": "webui",
-        "prometheus": "prometheus",
-    }
-
-
-def _image_refs(profile: Profile, builds: tuple[Build, ...]) -> Mapping[str, str]:
+def _image_refs(images: Images, builds: tuple[Build, ...]) -> Mapping[str, str]:
     refs = {build.recipe.name: build.ref for build in builds}
     return {
         # Compose wants a name for every service, also where only the weights are fetched.
         service: refs.get(recipe, f"appliance/{recipe}:none")
-        for service, recipe in _recipe_of_service(profile).items()
+        for service, recipe in images.of_service().items()
     }

@@ -7,7 +7,7 @@ from orchestrator.core.facts import Gpu, HostFacts, NumaNode
 from orchestrator.core.inventory import Inventory, WeightClass
 from orchestrator.core.kt_legacy.form import Form
 from orchestrator.core.placement import MemoryPolicy, Placement
-from orchestrator.core.profile import Profile
+from orchestrator.core.profile import Engine, Profile
 from orchestrator.core.room import card_room, node_room
 from orchestrator.core.settings import Settings
 from orchestrator.core.terms import Certainty, Term, disk_terms, memory_terms
@@ -64,13 +64,15 @@ def budget_of(  # noqa: PLR0913, PLR0917 - what a budget depends on
 
     `form`: which modules kt-legacy puts where; None: as its usual placement does.
     """
+    on_card = bool(placement.gpus)
+    ram = memory_terms(profile, settings, inventory, form, on_card=on_card)
     return Budget(
         disk=Share(
             where="disk",
-            terms=tuple(disk_terms(profile, missing_bytes, locked=locked)),
+            terms=tuple(disk_terms(profile, missing_bytes, locked=locked, on_card=on_card)),
             have_bytes=None if facts.disk is None else facts.disk.free_bytes,
         ),
-        ram=tuple(_ram(placement, memory_terms(profile, settings, inventory, form), facts)),
+        ram=tuple(_ram(placement, ram, facts)),
         vram=tuple(_vram(profile, settings, placement, inventory, facts, form)),
     )
 
@@ -123,7 +125,9 @@ def _vram(  # noqa: PLR0913, PLR0917 - what a card's share depends on
     facts: HostFacts,
     form: Form | None,
 ) -> Iterator[Share]:
-    cards = max(1, len(placement.gpus))
+    # Llama.cpp does without; of the other engines it is to be seen what they lack.
+    least = 0 if profile.engine is Engine.LLAMACPP else 1
+    cards = max(least, len(placement.gpus))
     known = {gpu.index: gpu for gpu in facts.gpus or ()}
     for place, terms in enumerate(card_terms(profile, settings, inventory, cards, form)):
         index = placement.gpus[place] if place < len(placement.gpus) else None

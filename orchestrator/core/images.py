@@ -4,7 +4,7 @@ An image's tag is a digest of everything that goes into it, so a present tag is 
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 ROOTFS_REF = "appliance/rootfs:bookworm"  # made by images/base/rootfs.sh where no registry answers
@@ -20,6 +20,7 @@ class Recipe:
     owned: bool = False  # holds a folder that belongs to the stack's uid:gid
     build_args: Mapping[str, str] = field(default_factory=dict)
     takes: str = ""  # what to be prepared for, where that is more than a minute or two
+    for_cards: bool = False  # compiled for the host's own GPUs and no others
 
 
 BASE = Recipe(name="base", dockerfile="base/Dockerfile", sources=("base",))
@@ -31,6 +32,19 @@ RECIPES: Mapping[str, Recipe] = {
             name="inference-llamacpp",
             dockerfile="inference/llamacpp/Dockerfile",
             sources=("inference/llamacpp", "inference/placing", "wire"),
+        ),
+        Recipe(
+            name="inference-llamacpp-cuda",
+            dockerfile="inference/llamacpp/cuda.Dockerfile",
+            # It fetches and installs with tools that lie there.
+            sources=(
+                "inference/llamacpp",
+                "inference/placing",
+                "inference/kt-legacy/build",
+                "wire",
+            ),
+            takes="compiling it takes about an hour on two cores, and it downloads 0.7 GB",
+            for_cards=True,
         ),
         Recipe(
             name="inference-kt-legacy",
@@ -49,6 +63,30 @@ RECIPES: Mapping[str, Recipe] = {
         ),
     )
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Which images a stack is made of. `cards`: architectures of the GPUs it uses, as in 86 89, or ""."""
+
+    engine: str
+    cards: str
+
+    def of_service(self) -> dict[str, str]:
+        """Service -> the name of its recipe. Llama.cpp has one for each way."""
+        on_card = self.engine == "llamacpp" and self.cards
+        return {
+            "weights": "weights",
+            "inference": f"inference-{self.engine}" + ("-cuda" if on_card else ""),
+            "gateway": "gateway",
+            "webui": "webui",
+            "prometheus": "prometheus",
+        }
+
+
+def architectures(capabilities: Iterable[tuple[int, int]]) -> str:
+    """Compute capabilities as compilers call them, each once: `86 89`."""
+    return " ".join(f"{major}{minor}" for major, minor in sorted(set(capabilities)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

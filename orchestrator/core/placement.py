@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.core.arguments import Told, cpu_infer, engine_arguments
 from orchestrator.core.facts import HostFacts, NumaNode
@@ -19,6 +20,7 @@ from orchestrator.core.pins import (
 from orchestrator.core.profile import Engine, Profile
 from orchestrator.core.settings import Settings
 from orchestrator.core.terms import GIB, MIB, Term, is_repacked, memory_terms
+from orchestrator.core.vram import card_terms
 
 __all__ = ["MemoryPolicy", "Placement", "Standing", "place"]
 
@@ -61,25 +63,29 @@ def place(  # noqa: PLR0913, PLR0917 - each decides it
     form: Form | None = None,
 ) -> Placement:
     """`standing`: where this profile runs already. `form`: which modules kt-legacy puts where."""
-    terms = memory_terms(profile, settings, inventory, form)
+    gpus, why_gpus = choose_gpus(
+        profile, settings, facts, partial(_card_needs, profile, settings, inventory)
+    )
+    uses_gpu = profile.engine is not Engine.LLAMACPP or bool(gpus)
+    terms = memory_terms(profile, settings, inventory, form, on_card=bool(gpus))
     need = sum(term.size_bytes for term in terms)
     policy, nodes, why_policy = choose_nodes(profile.engine, settings, facts, need, standing)
     cpuset, why_cpuset = _cpuset(profile.engine, settings, facts, nodes)
     allowed = parse_cpus(settings.inference_cpus) or frozenset(facts.limits.cpuset or ())
-    uses_gpu = profile.engine is not Engine.LLAMACPP
     cores = count_cores(nodes, facts, allowed)
     threads = choose_threads(cores, settings.threads, beside_gpu=uses_gpu)
-    gpus, why_gpus = choose_gpus(profile, settings, facts)
+    packed_anew = inventory if profile.engine is Engine.LLAMACPP and not gpus else None
     limit, why_limit = _memory_limit(
-        profile, settings, inventory, terms, policy, len(nodes), standing
+        profile, settings, packed_anew, terms, policy, len(nodes), standing
     )
+    shm, why_shm = _shm(profile.engine)
     max_tokens = min(settings.max_tokens, settings.context_tokens - 1)
     told = Told(
         model_name=settings.model_name,
         threads=threads.value,
         nodes=tuple(node.id for node in nodes),
         cards=max(1, len(gpus)),
-        gpu_experts=settings.gpu_experts if uses_gpu else 0,
+        gpu_experts=0 if profile.engine is Engine.LLAMACPP else settings.gpu_experts,
         slots=settings.slots,
         context_tokens=settings.context_tokens,
         max_tokens=max_tokens,
@@ -97,7 +103,7 @@ def place(  # noqa: PLR0913, PLR0917 - each decides it
         context_tokens=told.context_tokens,
         max_tokens=max_tokens,
         memory_limit_bytes=limit,
-        shm_bytes=GPU_SHM_BYTES if uses_gpu else DOCKER_SHM_BYTES,
+        shm_bytes=shm,
         arguments=engine_arguments(profile, told),
         reasons={
             "policy": why_policy,
@@ -106,19 +112,30 @@ def place(  # noqa: PLR0913, PLR0917 - each decides it
             "cpuset": why_cpuset,
             "gpus": why_gpus,
             "gpu_experts": f"{told.gpu_experts} of each layer, as set"
-            if uses_gpu
-            else "this engine has no GPU",
+            if profile.engine is not Engine.LLAMACPP
+            else "this engine keeps them in RAM",
             "kv_tokens": f"{told.context_tokens} of context x {told.slots} slots",
             "slots": f"requests at once, as set: {told.slots}",
             "context_tokens": f"of each slot, as set: {told.context_tokens}",
             "max_tokens": f"as set: {settings.max_tokens}; a reply must fit into the context of "
             f"{told.context_tokens} with at least one token of the prompt",
             "memory_limit_bytes": why_limit,
-            "shm_bytes": "16 GiB: what KTransformers' own container recipes give at the least"
-            if uses_gpu
-            else "64 MiB, Docker's own: this engine shares no memory",
+            "shm_bytes": why_shm,
         },
     )
+
+
+def _card_needs(
+    profile: Profile, settings: Settings, inventory: Inventory | None, cards: int
+) -> tuple[int, ...]:
+    terms = card_terms(profile, settings, inventory, cards)
+    return tuple(sum(term.size_bytes for term in card) for card in terms)
+
+
+def _shm(engine: Engine) -> tuple[int, str]:
+    if engine is Engine.LLAMACPP:
+        return DOCKER_SHM_BYTES, "64 MiB, Docker's own: this engine shares no memory"
+    return GPU_SHM_BYTES, "16 GiB: what KTransformers' own container recipes give at the least"
 
 
 def _as_told(engine: Engine, threads: int) -> str:
@@ -157,7 +174,7 @@ def _cpuset(
 def _memory_limit(  # noqa: PLR0913, PLR0917 - each decides it
     profile: Profile,
     settings: Settings,
-    inventory: Inventory | None,
+    packed_anew: Inventory | None,
     terms: Sequence[Term],
     policy: MemoryPolicy,
     nodes: int,
@@ -175,8 +192,8 @@ def _memory_limit(  # noqa: PLR0913, PLR0917 - each decides it
     experts = WeightClass.ROUTED_EXPERTS.value
     need = sum(t.size_bytes * (1 + copies * (t.name == experts)) for t in terms)
     twice = 0
-    if profile.engine is Engine.LLAMACPP and inventory is not None:
-        twice = sum(weight.size_bytes for weight in inventory.weights if is_repacked(weight))
+    if packed_anew is not None:
+        twice = sum(weight.size_bytes for weight in packed_anew.weights if is_repacked(weight))
     margin = 256 * MIB + need // 20 + twice
     least = profile.needs.memory.least_bytes
     limit = -(-max(need + margin, least) // MIB) * MIB

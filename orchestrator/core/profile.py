@@ -159,6 +159,16 @@ class Model(_Table):
     also_needs: str = Field("", description="what the engine needs beside these files, in words")
 
 
+class LlamacppOptions(_Table):
+    """What only llamacpp understands."""
+
+    gpu: bool = Field(
+        default=False,
+        description="all but the routed experts is put on NVIDIA cards where they have room for it; "
+        "where not, all of it runs on the CPU",
+    )
+
+
 class KtLegacyOptions(_Table):
     """What only kt-legacy understands. `rules`: a file of configs/placements, without its .toml.
 
@@ -222,6 +232,7 @@ class Profile(_Table):
     serving: Serving
     needs: Needs
     acceptance: Acceptance
+    llamacpp: LlamacppOptions | None = None
     kt_legacy: KtLegacyOptions | None = None
     kt_sglang: KtSglangOptions | None = None
     gateway: GatewayTable = GatewayTable()
@@ -229,11 +240,13 @@ class Profile(_Table):
     @model_validator(mode="after")
     def _options_of_its_engine(self) -> Self:
         for engine, options in (
+            (Engine.LLAMACPP, self.llamacpp),
             (Engine.KT_LEGACY, self.kt_legacy),
             (Engine.KT_SGLANG, self.kt_sglang),
         ):
             table = engine.value.replace("-", "_")
-            if options is None and self.engine is engine:
+            needed = engine is not Engine.LLAMACPP
+            if options is None and self.engine is engine and needed:
                 raise _wrong(("engine",), f"{engine.value} needs a table [{table}]")
             if options is not None and self.engine is not engine:
                 raise _wrong(
@@ -262,6 +275,11 @@ class Profile(_Table):
         """What lies on a card takes less there than in the files, and published figures are rounded."""
         on_cards = self.needs.vram.least_bytes if self.needs.vram else 0
         return max(0, self.model.total_bytes * 95 // 100 - on_cards)
+
+    @property
+    def may_use_gpu(self) -> bool:
+        """It needs none, and uses one that has room: see LlamacppOptions."""
+        return self.llamacpp is not None and self.llamacpp.gpu
 
     @property
     def lock_name(self) -> str:

@@ -7,6 +7,7 @@ from orchestrator.core.advice import Advice
 from orchestrator.core.checks.finding import Finding, Severity
 from orchestrator.core.checks.fit import answers
 from orchestrator.core.facts import HostFacts
+from orchestrator.core.inventory import WeightClass
 from orchestrator.core.profile import Engine, Profile, Route, Status
 
 # Measured: SmolLM2-135M Q4_1 (98 MB) at 110 tokens/s on 2 cores of llama.cpp reads 5.4 GB/s a core.
@@ -111,7 +112,7 @@ def _ranked(advice: Advice, facts: HostFacts) -> Ranked:
         ),
         to_add=tuple(_to_add(advice, facts)),
         fits=not (blockers or unknown or slow or unreachable),
-        tokens_per_s=tokens_per_s(advice.profile, facts),
+        tokens_per_s=tokens_per_s(advice, facts),
         startable=all(found.check != NO_IMAGE for found in mendable),
     )
 
@@ -139,17 +140,22 @@ def _in_words(found: Finding) -> str:
     return f"{found.check}: needs {found.needed}, found {found.found}"
 
 
-def tokens_per_s(profile: Profile, facts: HostFacts) -> float | None:
-    """The most that the CPU can decode: every active weight is read once a token.
+def tokens_per_s(advice: Advice, facts: HostFacts) -> float | None:
+    """The most that the CPU can decode: every active weight in RAM is read once a token.
 
-    None for engines that use a GPU, and where the cores are not known.
+    None for KTransformers' engines, whose pace on a core is another, and where the cores are not known.
     """
-    cores = _cores(facts)
+    cores, profile, inventory = _cores(facts), advice.profile, advice.inventory
     if profile.engine is not Engine.LLAMACPP or not cores:
         return None
-    model = profile.model
-    active_share = (model.active_parameters or model.parameters) / model.parameters
-    return cores * BYTES_PER_CORE_S / (model.total_bytes * active_share)
+    if advice.placement.gpus and inventory is not None and inventory.shape.experts:
+        used = inventory.shape.experts_used / inventory.shape.experts
+        read = inventory.bytes_of(WeightClass.ROUTED_EXPERTS) * used
+    else:
+        model = profile.model
+        active = (model.active_parameters or model.parameters) / model.parameters
+        read = model.total_bytes * active
+    return cores * BYTES_PER_CORE_S / read
 
 
 def _cores(facts: HostFacts) -> float:
@@ -159,10 +165,11 @@ def _cores(facts: HostFacts) -> float:
 
 
 def _too_slow(advice: Advice, facts: HostFacts) -> tuple[str, ...]:
-    rate = tokens_per_s(advice.profile, facts)
+    rate = tokens_per_s(advice, facts)
     if rate is None or rate >= READING_TOKENS_PER_S:
         return ()
-    at_best = f"too slow: at best {rate:.1f} tokens/s on {_cores(facts):g} cores without a GPU, "
+    alone = "" if advice.placement.gpus else " without a GPU"
+    at_best = f"too slow: at best {rate:.1f} tokens/s on {_cores(facts):g} cores{alone}, "
     return (at_best + f"slower than people read ({READING_TOKENS_PER_S:.0f})",)
 
 

@@ -29,6 +29,7 @@ _ENGINE_IMAGES = {
     Engine.KT_LEGACY: 5_830_000_000,
     Engine.KT_SGLANG: 10_700_000_000,
 }
+_LLAMACPP_CUDA_IMAGE = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,9 @@ class Term:
     certainty: Certainty
 
 
-def disk_terms(profile: Profile, missing_bytes: int, *, locked: bool) -> Iterator[Term]:
+def disk_terms(
+    profile: Profile, missing_bytes: int, *, locked: bool, on_card: bool
+) -> Iterator[Term]:
     """Those that are still to come: where no weights are missing, the images are there as well.
 
     `locked`: the files' sizes are known one by one, and not just published as a sum.
@@ -56,6 +59,8 @@ def disk_terms(profile: Profile, missing_bytes: int, *, locked: bool) -> Iterato
             certainty="exact" if locked else "documented",
         )
         engine = _ENGINE_IMAGES[profile.engine]
+        if profile.engine is Engine.LLAMACPP and on_card:
+            engine = _LLAMACPP_CUDA_IMAGE
         yield Term(
             name="images",
             size_bytes=_STACK_IMAGES + engine,
@@ -72,18 +77,29 @@ def disk_terms(profile: Profile, missing_bytes: int, *, locked: bool) -> Iterato
 
 
 def memory_terms(
-    profile: Profile, settings: Settings, inventory: Inventory | None, form: Form | None = None
+    profile: Profile,
+    settings: Settings,
+    inventory: Inventory | None,
+    form: Form | None = None,
+    *,
+    on_card: bool = False,
 ) -> tuple[Term, ...]:
     """RAM of one copy: the engine's, the other services', and what is left to the system.
 
-    `form`: of kt-legacy, where its experts are; None: all of them in RAM.
+    `form`: of kt-legacy, where its experts are; None: all of them in RAM. `on_card`: of llama.cpp,
+    whether all but the routed experts is on a card.
     """
-    engine = tuple(_engine_terms(profile, settings, inventory, form))
+    engine = tuple(_engine_terms(profile, settings, inventory, form, on_card=on_card))
     return (*engine, *_services(), _spare(engine))
 
 
 def _engine_terms(
-    profile: Profile, settings: Settings, inventory: Inventory | None, form: Form | None
+    profile: Profile,
+    settings: Settings,
+    inventory: Inventory | None,
+    form: Form | None,
+    *,
+    on_card: bool,
 ) -> Iterator[Term]:
     if inventory is None or profile.engine is Engine.KT_SGLANG:
         figure = profile.needs.memory
@@ -94,7 +110,7 @@ def _engine_terms(
             certainty="documented",
         )
     elif profile.engine is Engine.LLAMACPP:
-        yield from _llamacpp(settings, inventory)
+        yield from (_beside_card if on_card else _llamacpp)(settings, inventory)
     else:
         yield from _kt_legacy(inventory, form)
 
@@ -110,6 +126,30 @@ def _llamacpp(settings: Settings, inventory: Inventory) -> Iterator[Term]:
         certainty="exact" if inventory.origin == "headers" else "derived",
     )
     yield _compute_buffer(settings, inventory)
+    yield from _program(settings, inventory)
+
+
+def _beside_card(settings: Settings, inventory: Inventory) -> Iterator[Term]:
+    """What stays in RAM is mapped: with a card, llama.cpp packs nothing anew."""
+    for kind in (WeightClass.ROUTED_EXPERTS, WeightClass.EMBEDDING):
+        yield Term(
+            name=kind.value,
+            size_bytes=inventory.bytes_of(kind),
+            formula="mapped from the files: in the page cache, which counts against the container's "
+            "limit",
+            certainty="exact" if inventory.origin == "headers" else "derived",
+        )
+    yield _compute_buffer(settings, inventory)
+    yield from _program(settings, inventory)
+    yield Term(
+        name="CUDA's own",
+        size_bytes=512 * MIB,
+        formula="512 MiB: the driver's and the libraries' part in RAM",
+        certainty="estimate",
+    )
+
+
+def _program(settings: Settings, inventory: Inventory) -> Iterator[Term]:
     vocabulary = inventory.shape.vocabulary
     yield Term(
         name="output buffer",
@@ -155,17 +195,22 @@ def is_repacked(weight: Weight) -> bool:
 
 def _compute_buffer(settings: Settings, inventory: Inventory) -> Term:
     """Activations of one batch at the widest place of a layer, and the mask over the context."""
-    shape = inventory.shape
     context = cached_tokens(settings.context_tokens, 1)
     batch = min(BATCH_TOKENS, context * settings.slots)
-    feed_forward = 5 * shape.hidden + 3 * max(shape.dense_ff, shape.experts_used * shape.expert_ff)
-    width = max(feed_forward, _attention_width(inventory)) + 8
+    width = activations_width(inventory)
     return Term(
         name="compute buffer",
         size_bytes=batch * (4 * width + 2 * context),
         formula=f"{batch} tokens x ({width:,} activations x 4 bytes + {context:,} of context x 2)",
         certainty="estimate",
     )
+
+
+def activations_width(inventory: Inventory) -> int:
+    """Numbers that a token takes at the widest place of a layer."""
+    shape = inventory.shape
+    feed_forward = 5 * shape.hidden + 3 * max(shape.dense_ff, shape.experts_used * shape.expert_ff)
+    return max(feed_forward, _attention_width(inventory)) + 8
 
 
 def _attention_width(inventory: Inventory) -> int:

@@ -8,17 +8,11 @@ from orchestrator.core.kt_legacy.footprint import MARLIN_BITS, count, is_plain, 
 from orchestrator.core.kt_legacy.form import Assignment, Form, Kernel, Part
 from orchestrator.core.kt_legacy.layout import deciding
 from orchestrator.core.kv import cached_tokens, kv_cache
+from orchestrator.core.offload import ON_CARD, llamacpp_card
 from orchestrator.core.profile import Engine, Profile
 from orchestrator.core.settings import Settings
 from orchestrator.core.terms import MIB, Term
 
-ON_CARD = (
-    WeightClass.ATTENTION,
-    WeightClass.SHARED_EXPERTS,
-    WeightClass.DENSE,
-    WeightClass.OUTPUT,
-    WeightClass.OTHER,
-)
 # The placement for images that were built without it.
 WITHOUT_MARLIN = "single-gpu-no-marlin"
 # Attention scores that our operator holds at once, in 32 bits: `SCORES` of kt_legacy_engine.mla.
@@ -35,9 +29,16 @@ def card_terms(
     cards: int,
     form: Form | None = None,
 ) -> tuple[tuple[Term, ...], ...]:
-    """One tuple for each card. () where the engine uses none. `form`: None: the usual placement."""
+    """One tuple for each card. () where the engine uses none, and where it can't be told.
+
+    `cards`: of llama.cpp none, unless it is placed on some. `form`: None: the usual placement.
+    """
+    if profile.engine is Engine.LLAMACPP:
+        if inventory is None:
+            return ()
+        return tuple(llamacpp_card(settings, inventory, card, cards) for card in range(cards))
     figure = profile.needs.vram
-    if profile.engine is Engine.LLAMACPP or figure is None:
+    if figure is None:
         return ()
     if inventory is None or profile.engine is Engine.KT_SGLANG:
         each = -(-figure.least_bytes // cards)

@@ -259,8 +259,10 @@ def test_context_slots_and_replies_are_of_a_sane_size(profile: Profile) -> None:
 @every_profile
 def test_what_needs_a_gpu_says_which(profile: Profile) -> None:
     needs, on_gpu = profile.needs, profile.engine is not Engine.LLAMACPP
-    for stated in (needs.gpus, needs.vram, needs.compute_capability, needs.driver_cuda):
+    for stated in (needs.gpus, needs.vram):
         assert bool(stated) is on_gpu
+    for version in (needs.compute_capability, needs.driver_cuda):
+        assert bool(version) is (on_gpu or profile.may_use_gpu)
     assert "avx2" in needs.cpu_flags or "avx512f" in needs.cpu_flags
 
 

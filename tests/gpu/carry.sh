@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Collects what tests/gpu/run.sh needs on a machine that can fetch nothing:
+# Collects what tests/gpu/run.sh and tests/gpu/llamacpp.sh need on a machine that can fetch nothing:
 #   tests/gpu/carry.sh FOLDER
 # Packages for Python 3.12 on x86-64, of the engine and of the gateway, unpacked and packed again,
-# since xz halves them; and the engine's source by hash. 24 MB in all. What is taken for granted
+# since xz halves them; and the engines' sources by hash. 24 MB in all. What is taken for granted
 # there: python3.12 with torch 2.11, Triton and NumPy, nvcc, cmake, ninja, g++, setuptools, PyYAML,
 # and what transformers needs beside the packages here (regex, requests, safetensors, tqdm, filelock).
 set -euo pipefail
@@ -14,6 +14,14 @@ readonly ENGINE=(
 )
 # Of the gateway's lock what the engine does not bring. Its tokenizers are others.
 readonly SHARED='annotated-types|click|h11|jinja2|markupsafe|pydantic|pydantic-core|typing-extensions|typing-inspection|uvicorn'
+# Of llama.cpp, what its server with CUDA is made of.
+readonly LLAMACPP=(CMakeLists.txt LICENSE cmake common ggml include licenses scripts src tools vendor)
+readonly NOT_OF_IT=(
+    ggml/src/ggml-{blas,cann,et,hexagon,hip,metal,musa,opencl,openvino,rpc,sycl,virtgpu,vulkan,webgpu,zdnn,zendnn}
+    ggml/src/ggml-cpu/{arch/{arm,loongarch,powerpc,riscv,s390,wasm},kleidiai,spacemit}
+    scripts/{apple,hip,jinja,snapdragon} tools/ui/{scripts,src,static,tests} tools/ui/package-lock.json
+    '*.jpeg' '*.md' '*.mp3' '*.mp4' '*.png' '*.py' '*.sh' 'tests'
+)
 
 main() {
     local here folder=$1
@@ -30,11 +38,24 @@ main() {
     pack gateway
 
     python3 -m venv "$build/venv"
-    "$build/venv/bin/python3" -m pip install --quiet setuptools wheel packaging
-    PATH="$build/venv/bin:$PATH" sh "$here/images/inference/kt-legacy/build/fetch-source" \
-        "$here/images/inference/kt-legacy/build" \
-        "$here/images/inference/kt-legacy/source.lock" "$folder"
+    "$build/venv/bin/python3" -m pip install --quiet setuptools wheel packaging scikit-build-core
+    fetch "$here/images/inference/kt-legacy/source.lock" "$folder"
+    fetch "$here/images/inference/llamacpp/cuda/source.lock" "$build"
+    pack_llamacpp
     du -sh -- "$folder"
+}
+
+fetch() {
+    local from="$here/images/inference/kt-legacy/build"
+    PATH="$build/venv/bin:$PATH" sh "$from/fetch-source" "$from" "$1" "$2"
+}
+
+pack_llamacpp() {
+    local inside=llama_cpp_python-0.3.36/vendor/llama.cpp
+    mkdir "$build/llamacpp"
+    tar -xzf "$build/llama_cpp_python-0.3.36.tar.gz" -C "$build/llamacpp" --strip-components=3 \
+        "${NOT_OF_IT[@]/#/--exclude=}" "${LLAMACPP[@]/#/$inside/}"
+    tar -c --owner=0 --group=0 -C "$build/llamacpp" . | xz -9 -T0 >"$folder/llamacpp.tar.xz"
 }
 
 pack() {

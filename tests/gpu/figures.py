@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).with_name("measured")
 DOC, PLOT = ROOT / "docs/gpu.md", ROOT / "docs/gpu-decode.svg"
-NAMES = ("kt-legacy", "with-gateway", "synthetic")
+NAMES = ("kt-legacy", "with-gateway", "synthetic", "llamacpp")
 FORMS = ("older", "newer")
 # Paths of the machine, and pages of log.
 _DROPPED = frozenset({"log", "said", "terms"})
@@ -43,7 +43,12 @@ def kept(name: str) -> Report | None:
 
 def document(text: str) -> str:
     """`text` with what stands between its marks made anew."""
-    for name, made in (("kt-legacy", engine), ("with-gateway", gateway), ("synthetic", synthetic)):
+    for name, made in (
+        ("kt-legacy", engine),
+        ("with-gateway", gateway),
+        ("synthetic", synthetic),
+        ("llamacpp", llamacpp),
+    ):
         report = kept(name)
         lines = ["Not measured yet."] if report is None else list(made(report))
         mark, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
@@ -210,6 +215,55 @@ def synthetic(report: Report) -> Iterator[str]:
     )
     yield ""
     yield f"![Tokens a second by the number of threads]({PLOT.name})"
+
+
+def llamacpp(report: Report) -> Iterator[str]:
+    compiled = report["compiled"]
+    yield (
+        f"Compiled for architecture {compiled['architecture']} in {compiled['seconds']} s on "
+        f"{compiled['cores']} cores."
+    )
+    yield ""
+    older, newer = (report[form] for form in FORMS)
+
+    def row(what: str, said: Any) -> tuple[object, ...]:
+        return what, _or_missing(said, older), _or_missing(said, newer)
+
+    def logged(*names: str) -> Any:
+        return lambda form: ", ".join(f"{form['vram']['log_mib'][name]:.2f} MiB" for name in names)
+
+    yield from _table(
+        ("llama.cpp on TinySeek Q4_K_M", "`attn_kv_b`", "`attn_k_b`, `attn_v_b`"),
+        (
+            row("exact replies, streamed and not", lambda f: f["replies"]),
+            row("checks that failed", lambda f: ", ".join(f["failed"]) or "none"),
+            row("from the start to the first answer", lambda f: f"{f['ready_s']:.1f} s"),
+            row("decode, alone", lambda f: f"{f['decode_tokens_per_s']:.0f} tokens/s"),
+            row(
+                "tensors of routed experts, and where they are",
+                lambda f: f"{f['experts']['tensors']}, {', '.join(f['experts']['where'])}",
+            ),
+            row("weights on the card, by its log", logged("CUDA0 model")),
+            row("those / budget", lambda f: f["vram"]["weights, log / budget"]),
+            row(
+                "KV cache on the card, by its log / budget",
+                lambda f: f["vram"]["KV cache, log / budget"],
+            ),
+            row(
+                "compute buffer: on the card, in RAM", logged("CUDA0 compute", "CUDA_Host compute")
+            ),
+            row("VRAM found, of the budget", lambda f: _of_budget(f["vram"])),
+            row("RSS, anonymous and of files", lambda f: _rss(f["ram"]["rss"])),
+        ),
+    )
+
+
+def _of_budget(vram: Report) -> str:
+    return f"{_mib(vram['found_bytes'])} of {_mib(vram['budget_bytes'])}"
+
+
+def _rss(rss: Report) -> str:
+    return f"{_mib(rss['RssAnon'])}, {_mib(rss['RssFile'])}"
 
 
 def _measured(report: Report) -> list[Report]:

@@ -22,8 +22,8 @@ from gpu.engine import PLACEMENT, Engine
 from orchestrator.core.budget import Budget, budget_of
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory, WeightClass, classify, inventory_of
+from orchestrator.core.offload import ON_CARD
 from orchestrator.core.placement import Placement, place
-from orchestrator.core.vram import ON_CARD
 from wire.gguf import Header, read_header
 
 PAGE = 4096

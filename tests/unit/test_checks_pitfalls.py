@@ -269,12 +269,13 @@ def test_several_cards_are_not_said_to_add_up() -> None:
 def test_cards_that_are_not_there_or_not_chosen_do_not_count(gpus: str, found: str) -> None:
     facts = hosts.two_cards_24gb()
     two = shipped("deepseek-r1-q4km-2gpu")
-    finding = cards.gpu_count(two, Settings(gpus=gpus), facts)
+    where = placed(facts, [0])
+    finding = cards.gpu_count(two, Settings(gpus=gpus), where, facts)
     assert finding.severity is Severity.BLOCK
     assert finding.found == f"{found} (gpus = {gpus})"
     assert finding.fix == "unset ORCH_GPUS"
-    assert cards.gpu_count(two, Settings(gpus="0,1"), facts).severity is Severity.OK
-    assert cards.gpu_count(two, Settings(), facts).severity is Severity.OK
+    assert cards.gpu_count(two, Settings(gpus="0,1"), where, facts).severity is Severity.OK
+    assert cards.gpu_count(two, Settings(), where, facts).severity is Severity.OK
 
 
 @pytest.mark.parametrize(
@@ -435,11 +436,12 @@ def test_every_check_has_its_own_name() -> None:
 
 def test_to_undo_a_newer_driver_is_to_install_the_one_that_was_there() -> None:
     facts = hosts.old_driver_v100()
-    finding = cards.driver(shipped("deepseek-r1-q4km"), facts)
+    where = placed(facts, [0])
+    finding = cards.driver(shipped("deepseek-r1-q4km"), where, facts)
     assert finding.severity is Severity.BLOCK
     assert finding.undo == "apt-get install -y nvidia-driver-470"
     without = facts.model_copy(update={"driver_version": None, "gpus": (Gpu(index=0),)})
-    undo = cards.driver(shipped("deepseek-r1-q4km"), without).undo
+    undo = cards.driver(shipped("deepseek-r1-q4km"), where, without).undo
     assert undo == "apt-get purge -y '^nvidia-driver.*'"
 
 

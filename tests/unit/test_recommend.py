@@ -101,8 +101,8 @@ def test_what_the_host_does_not_say_is_no_reason_to_fetch_404_gb() -> None:
 
 def test_the_speed_of_a_cpu_is_its_cores_over_the_active_bytes() -> None:
     # 2 cores x 5.4 GB/s over 1,117,321,312 bytes.
-    profile = about("deepseek-r1-distill-1.5b", hosts.no_gpu_small()).advice.profile
-    rate = tokens_per_s(profile, hosts.no_gpu_small())
+    advice = about("deepseek-r1-distill-1.5b", hosts.no_gpu_small()).advice
+    rate = tokens_per_s(advice, hosts.no_gpu_small())
     assert rate == pytest.approx(9.67, abs=0.01)
 
 
@@ -130,10 +130,10 @@ def test_programs_get_every_profile_with_its_reasons() -> None:
 
 def test_cores_that_a_limit_does_not_grant_decode_nothing() -> None:
     facts = hosts.rtx3090_512gb()
-    profile = about("deepseek-r1-distill-70b", facts).advice.profile
-    whole = tokens_per_s(profile, facts)
+    advice = about("deepseek-r1-distill-70b", facts).advice
+    whole = tokens_per_s(advice, facts)
     limits = facts.limits.model_copy(update={"cpus": 2.0})
-    granted = tokens_per_s(profile, facts.model_copy(update={"limits": limits}))
+    granted = tokens_per_s(advice, facts.model_copy(update={"limits": limits}))
     assert whole is not None
     assert granted == pytest.approx(whole * 2 / 32)
 

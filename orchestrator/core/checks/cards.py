@@ -5,6 +5,7 @@ from orchestrator.core.checks.check import Check, Remedy, gb
 from orchestrator.core.checks.finding import Finding, Said
 from orchestrator.core.checks.gpu import card_count, dotted, driver_remedy, lacks_driver
 from orchestrator.core.facts import Gpu, HostFacts
+from orchestrator.core.gpu_choice import version_of
 from orchestrator.core.placement import Placement
 from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Settings
@@ -81,9 +82,10 @@ DRIVER = Check(
 
 
 def gpu_count(  # noqa: PLR0911 - an answer each
-    profile: Profile, settings: Settings, facts: HostFacts
+    profile: Profile, settings: Settings, placement: Placement, facts: HostFacts
 ) -> Finding:
-    wanted, needed = profile.needs.gpus, card_count(profile.needs.gpus)
+    wanted = _wanted(profile, placement)
+    needed = card_count(wanted)
     if wanted == 0:
         if not facts.gpus:
             return GPU_COUNT.ok(NO_GPU_NEEDED)
@@ -121,26 +123,32 @@ _NEEDS_A_CARD = Said(
 )
 
 
-def toolkit(profile: Profile, facts: HostFacts) -> Finding:
+def _wanted(profile: Profile, placement: Placement) -> int:
+    """Cards. Of a profile that needs none: those that it is placed on all the same."""
+    return profile.needs.gpus or (len(placement.gpus) if profile.may_use_gpu else 0)
+
+
+def toolkit(profile: Profile, placement: Placement, facts: HostFacts) -> Finding:
     ways = {"runtime": facts.docker.nvidia_runtime, "CDI": facts.docker.cdi}
     needed = "runtime / CDI"
     working = [name for name, works in ways.items() if works]
     if working:
         return TOOLKIT.ok(" ".join([*working, facts.docker.toolkit_version or ""]).strip(), needed)
-    if facts.gpus == () or not (profile.needs.gpus or facts.gpus):
+    wanted = _wanted(profile, placement)
+    if facts.gpus == () or not (wanted or facts.gpus):
         return TOOLKIT.ok(NO_GPU_NEEDED)
     if None in ways.values():
         return TOOLKIT.unknown(needed)
     remedy = Remedy("./install.sh --no-up", "apt-get remove -y nvidia-container-toolkit")
-    if profile.needs.gpus:
+    if wanted:
         return TOOLKIT.block("-", needed, remedy)
     return TOOLKIT.warn("-", needed, remedy)
 
 
-def vram(profile: Profile, budget: Budget, facts: HostFacts) -> Finding:
+def vram(profile: Profile, placement: Placement, budget: Budget, facts: HostFacts) -> Finding:
     """Card by card, and all of them against the published figure."""
     figure = profile.needs.vram
-    if profile.needs.gpus == 0:
+    if _wanted(profile, placement) == 0:
         return VRAM.ok(NO_GPU_NEEDED)
     needed = _vram_needed(profile, budget)
     if facts.gpus == ():
@@ -213,7 +221,7 @@ def several_gpus(profile: Profile, settings: Settings, facts: HostFacts) -> Find
 
 def compute_capability(profile: Profile, placement: Placement, facts: HostFacts) -> Finding:
     least = profile.needs.compute_capability
-    if least is None or facts.gpus == ():
+    if least is None or facts.gpus == () or _wanted(profile, placement) == 0:
         return COMPUTE_CAPABILITY.ok(NO_GPU_NEEDED)
     needed = f">= {dotted(least)}"
     known = [gpu.compute_capability for gpu in _used(placement, facts)]
@@ -230,14 +238,14 @@ def compute_capability(profile: Profile, placement: Placement, facts: HostFacts)
     return COMPUTE_CAPABILITY.ok(dotted(min(capabilities)), needed)
 
 
-def driver(profile: Profile, facts: HostFacts) -> Finding:
+def driver(profile: Profile, placement: Placement, facts: HostFacts) -> Finding:
     least = profile.needs.driver_cuda
-    if profile.needs.gpus == 0 or facts.gpus == ():
+    if _wanted(profile, placement) == 0 or facts.gpus == ():
         return DRIVER.ok(NO_GPU_NEEDED)
     needed = "nvidia" if least is None else f"CUDA {dotted(least)}"
     if lacks_driver(facts):
         return DRIVER.block("0", needed, driver_remedy(facts))
-    knows = _version(facts.driver_cuda)
+    knows = version_of(facts.driver_cuda)
     if knows is None:
         return DRIVER.unknown(needed)
     found = f"CUDA {dotted(knows)} ({facts.driver_version or '?'})"
@@ -261,10 +269,3 @@ def _vram_bytes(budget: Budget, facts: HostFacts) -> int | None:
     rooms = [share.have_bytes for share in budget.vram]
     known = [room for room in rooms if room is not None]
     return sum(known) if len(known) == len(rooms) else None
-
-
-def _version(text: str | None) -> tuple[int, int] | None:
-    major, _, minor = (text or "").partition(".")
-    if not major.isdigit():
-        return None
-    return int(major), int(minor) if minor.isdigit() else 0

@@ -90,14 +90,16 @@ def disk(budget: Budget, settings: Settings, facts: HostFacts) -> Finding:
 def memory(profile: Profile, budget: Budget, facts: HostFacts) -> Finding:
     """Against what can be had now, which a cgroup may limit; swap does not count."""
     figure = profile.needs.memory
-    least = max(figure.least_bytes, _ram_bytes(budget))
+    # What is published of a profile that needs no card is for the CPU alone.
+    beside_card = bool(profile.may_use_gpu and budget.vram)
+    least = max(0 if beside_card else figure.least_bytes, _ram_bytes(budget))
     available, have = facts.memory.available_bytes, facts.usable_memory_bytes
     if have is None:
         return MEMORY.unknown(gb(least))
     found = gb(have) if have == available else f"{gb(have)} (cgroup)"
     if have < least:
         return MEMORY.block(found, gb(least), _more_memory(facts, have, least))
-    recommended = figure.recommended_bytes or 0
+    recommended = 0 if beside_card else figure.recommended_bytes or 0
     if have < recommended:
         return MEMORY.warn(found, f"{gb(least)}, {gb(recommended)}", Remedy(next_step=_TIGHT))
     return MEMORY.ok(found, gb(least))

@@ -1,6 +1,7 @@
 """`python3 -m llamacpp_engine`: proves the weights, then runs the engine on them.
 
-Exit codes: 0 told to stop, 1 or above 128 the engine failed, 2 configuration, 6 weights not proven.
+Exit codes: 0 told to stop, 1 or above 128 the engine failed, 2 configuration, 3 no GPU that it can
+use, 6 weights not proven.
 """
 
 import os
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from llamacpp_engine.launch import serve
+from llamacpp_engine import launch, server
 from llamacpp_engine.memory import check_memory, place, with_warm_weights
 from llamacpp_engine.settings import (
     ConfigurationInvalid,
@@ -33,7 +34,7 @@ def main(environment: Mapping[str, str]) -> int:
         key = read_key(settings)
     except ConfigurationInvalid as error:
         _explain(error.what, error.why, error.next_step)
-        return 2
+        return error.exit_code
     folder = settings.weights_dir / lock.folder
     if doubts := tuple(discrepancies(lock, read_receipt(folder), stat_files(folder, lock))):
         _refuse(folder, doubts)
@@ -41,10 +42,14 @@ def main(environment: Mapping[str, str]) -> int:
     model = folder / settings.model_file
     try:
         chat_template = read_chat_template(settings, model)
+        if settings.llama_server is not None:
+            server.refuse_missing_cards(settings.llama_server, settings.cuda_visible_devices)
     except ConfigurationInvalid as error:
         _explain(error.what, error.why, error.next_step)
-        return 2
-    engine = partial(serve, settings, model, key, chat_template)
+        return error.exit_code
+    engine = partial(launch.serve, settings, model, key, chat_template)
+    if settings.llama_server is not None:
+        engine = partial(server.serve, settings.llama_server, settings, model, chat_template)
     if place(settings):
         files = [folder / file.path for file in lock.files]
         engine = partial(with_warm_weights, settings, files, engine)

@@ -1,6 +1,5 @@
-"""The engine itself: its parameters, and the process that runs it until it is killed."""
+"""The engine on the CPU, from its wheel: its parameters, and the process that runs it until killed."""
 
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -43,13 +42,11 @@ def configure(params: Any, settings: Settings, model: Path, key: SecretStr) -> N
     params.port = settings.listen_port
     params.api_keys = [key.get_secret_value()]
 
-    # llama.cpp divides its context by its slots.
-    params.n_ctx = settings.context_tokens * settings.slots
+    params.n_ctx = settings.total_context_tokens
     params.n_parallel = settings.slots
     params.n_predict = settings.max_tokens
-    threads = settings.threads or len(os.sched_getaffinity(0))
-    params.cpuparams.n_threads = threads
-    params.cpuparams_batch.n_threads = threads
+    params.cpuparams.n_threads = settings.worker_threads
+    params.cpuparams_batch.n_threads = settings.worker_threads
 
     # Sizes are decided, and proven to fit, before the start: the engine must change none of them,
     # nor add its prompt cache of 8 GiB.

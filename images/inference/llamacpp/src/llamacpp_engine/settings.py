@@ -1,5 +1,6 @@
 """What the container was told: its variables, and the lock and the key that two of them name."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -24,11 +25,14 @@ from wire.gguf import NotGguf, read_header
 class ConfigurationInvalid(Exception):
     """The container can't start as it was configured. `why` has one reason a line."""
 
-    def __init__(self, what: str, *, why: tuple[str, ...], next_step: str) -> None:
+    def __init__(
+        self, what: str, *, why: tuple[str, ...], next_step: str, exit_code: int = 2
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.why = why
         self.next_step = next_step
+        self.exit_code = exit_code
 
 
 def _printable(text: str) -> str:
@@ -38,11 +42,12 @@ def _printable(text: str) -> str:
     return text
 
 
-def _numbers(text: object) -> object:
+def _parts(text: object) -> object:
     return text.split(",") if isinstance(text, str) else text
 
 
-Nodes = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_numbers)]
+Nodes = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_parts)]
+Cards = Annotated[tuple[str, ...], BeforeValidator(_parts)]
 
 
 class Settings(BaseModel):
@@ -51,6 +56,8 @@ class Settings(BaseModel):
     `memory_policy`: where the weights are to lie on a host of several NUMA nodes, and
     `memory_nodes`: on which of them, as in 0,1.
     `system_message`: what the model is told first when a request has no system message. Or empty.
+    `llama_server`: the program of the image for GPUs. None: the engine is the wheel, on the CPU.
+    `cuda_visible_devices`: the cards that the program is to use, as CUDA's own variable names them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -68,6 +75,17 @@ class Settings(BaseModel):
     memory_nodes: Nodes = ()
     listen_port: int = Field(default=DEFAULT_PORT, gt=0, le=65535)
     system_message: Annotated[str, AfterValidator(_printable)] = ""
+    llama_server: Path | None = None
+    cuda_visible_devices: Cards = ("0",)
+
+    @property
+    def worker_threads(self) -> int:
+        return self.threads or len(os.sched_getaffinity(0))
+
+    @property
+    def total_context_tokens(self) -> int:
+        """llama.cpp divides its context by its slots."""
+        return self.context_tokens * self.slots
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
