@@ -23,7 +23,7 @@ from paced_engine.running import RunningEngine
 ODD_REQUEST = (
     '{ "messages":[{"role":"user","content":"北京 \\u5317 é 🐼"},\r\n'
     '\t{"role":"user","content":PACED,"unknown":{"z":1,"a":1.0,"big":12345678901234567890}}],'
-    '"temperature" : 1.0e0, "stream": STREAM }  \n'
+    ' "stream": STREAM, "temperature" : 1.0e0 }  \n'
 )
 ODD_CHUNKS = [
     b'data: {"choices":[{"delta":{"reasoning_content":"\xe5\x8c',  # a character cut in two

@@ -172,12 +172,14 @@ def test_an_unknown_field_reaches_no_engine_and_one_of_no_use_neither(
     forged = b'{"id_slot":0,' + chat_body(tick_s=0.0)[1:]
     refused = gateway.ask("POST", CHAT, forged, {"x-request-id": refused_id})
     assert (refused.status, refused.json()["error"]["param"]) == (400, "id_slot")
-    asked = {"messages": paced_messages(tick_s=0.0), "user": "me", "metadata": {}}
-    passed = gateway.ask("POST", CHAT, json.dumps(asked).encode(), {"x-request-id": passed_id})
-    assert passed.status == 200
-    assert json.loads(engine.body_of(engine.wait(passed_id, until="ended"))) == {
-        "messages": asked["messages"]
+    asked = {
+        "messages": paced_messages(tick_s=0.0),
+        "stream": True,
+        "stream_options": {"include_usage": True},
     }
+    body = json.dumps({**asked, "user": "me", "metadata": {}}).encode()
+    assert gateway.ask("POST", CHAT, body, {"x-request-id": passed_id}).status == 200
+    assert json.loads(engine.body_of(engine.wait(passed_id, until="ended"))) == asked
     assert refused_id not in {seen["request_id"] for seen in engine.seen()}
 
 
