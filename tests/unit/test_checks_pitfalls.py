@@ -431,7 +431,7 @@ def test_every_check_has_its_own_name() -> None:
             *profile_findings(shipped("demo"), settings, facts, where, budget, ()),
         )
     ]
-    assert len(names) == len(set(names)) == 53
+    assert len(names) == len(set(names)) == 55
 
 
 def test_to_undo_a_newer_driver_is_to_install_the_one_that_was_there() -> None:

@@ -50,7 +50,7 @@ def needless(profile: Profile) -> set[str]:
 )
 def test_of_a_host_that_nobody_looked_at_nothing_is_fine_and_nothing_is_wrong(name: str) -> None:
     findings = found_on(HostFacts(), name)
-    assert len(findings) == 53
+    assert len(findings) == 55
     free = OF_NO_HOST | OF_THE_PLAN | needless(shipped(name))
     unasked = {check: one for check, one in findings.items() if check not in free}
     assert {check: one.severity.value for check, one in unasked.items()} == dict.fromkeys(
