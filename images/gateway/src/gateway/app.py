@@ -27,7 +27,7 @@ from gateway.door import Door
 from gateway.engine_counting import EngineCounter
 from gateway.engine_watch import EngineWatch
 from gateway.errors import INTERNAL, ApiError, unknown_path, wrong_method
-from gateway.exchange import Exchange, Services
+from gateway.exchange import Exchange
 from gateway.keys import LOCAL, WEBUI, FileKeys, KeysFile
 from gateway.ledger import open_ledger
 from gateway.metrics import Metrics
@@ -39,6 +39,7 @@ from gateway.quota import KeyQuota
 from gateway.readiness import STOPPING, readiness
 from gateway.reloaded import Reloaded
 from gateway.scrape import ENGINE_PATH, OWN_PATH, Page, Scrape, engine_page
+from gateway.services import Services
 from gateway.settings import Settings, read_key
 from gateway.shortcut import Shortcut
 from gateway.upstream import Engine
