@@ -28,6 +28,7 @@ from gateway.engine_counting import EngineCounter
 from gateway.engine_watch import EngineWatch
 from gateway.errors import INTERNAL, ApiError, unknown_path, wrong_method
 from gateway.exchange import Exchange
+from gateway.key_watch import KeyWatch
 from gateway.keys import LOCAL, WEBUI, FileKeys, KeysFile
 from gateway.ledger import open_ledger
 from gateway.metrics import Metrics
@@ -87,11 +88,13 @@ def create_app(settings: Settings, door: Door) -> ASGIApp:
         body_timeout_s=settings.body_timeout_s,
         bodies=BodyRoom(max(settings.max_bodies_bytes, settings.max_body_bytes)),
         watch=EngineWatch(engine, line),
+        key_watch=KeyWatch(keys),
     )
 
-    def reload() -> None:
+    def reload() -> int:
         policy.reload()
         keys_file.reload()
+        return services.key_watch.look()
 
     exchanges = {(each.method, each.path): Exchange(each, services) for each in DIALECTS}
     api = _api(settings, services, Control(line, reload), exchanges)

@@ -18,7 +18,7 @@ from gateway.body import ClientLeftError, Shelf, read_body
 from gateway.caller import Caller, caller_of
 from gateway.dialects.dialect import Dialect
 from gateway.engine_request import EngineRequest
-from gateway.errors import INTERNAL, SHUTTING_DOWN, Headers, Refused
+from gateway.errors import INTERNAL, SHUTTING_DOWN, ApiError, Headers, Refused
 from gateway.policy import Policy
 from gateway.reading import understood
 from gateway.relay import Relay
@@ -84,6 +84,8 @@ class Exchange:
     ) -> None:
         relay = Relay(self._dialect, asked, policy, reply)
         phase: str | None = None
+        # What is cancelled otherwise is what still runs when the server's grace is over.
+        reason = SHUTTING_DOWN
 
         def stop(_: object) -> None:
             nonlocal phase
@@ -92,16 +94,23 @@ class Exchange:
                 phase = relay.phase
                 serving.cancel()
 
+        def end(error: ApiError) -> None:
+            nonlocal reason
+            if not reply.complete and serving is not None:
+                reason = error
+                _log.info("ended", extra={"fields": {**_named(scope), "code": error.code}})
+                serving.cancel()
+
         serving = asyncio.current_task()
         leaving = asyncio.create_task(_disconnected(receive))
         leaving.add_done_callback(stop)
         # Nobody awaits this task, so each cancellation ends here.
         try:
-            await self._serve(scope, relay)
+            with self._services.key_watch.over(caller_of(scope), end):
+                await self._serve(scope, relay)
         except asyncio.CancelledError:
             if phase is None and not reply.complete:
-                # The server cancels what still runs when its grace is over: the client is told.
-                await reply.fail(SHUTTING_DOWN)
+                await reply.fail(reason)
         finally:
             leaving.remove_done_callback(stop)
             # Nobody waits for it: there is nothing that it would have to put away.

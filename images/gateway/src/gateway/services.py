@@ -6,6 +6,7 @@ from gateway.accounts import Accounts
 from gateway.body import BodyRoom
 from gateway.engine_counting import EngineCounter
 from gateway.engine_watch import EngineWatch
+from gateway.key_watch import KeyWatch
 from gateway.metrics import Metrics
 from gateway.policy import Policy
 from gateway.relay import Relay
@@ -26,5 +27,6 @@ class Services:
     body_timeout_s: float
     bodies: BodyRoom
     watch: EngineWatch
+    key_watch: KeyWatch
     prefilling: set[Relay] = field(default_factory=set)
     """Answers that the engine has not begun: each new one waits for all of them."""
