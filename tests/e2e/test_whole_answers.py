@@ -55,7 +55,8 @@ def test_a_whole_answer_is_the_engines_own(
         trust_env=False,
     )
     assert ours.status_code == 200
-    assert _less_its_own(ours.json()) == _less_its_own(json.loads(found.output))
+    theirs = _less_its_own(json.loads(found.output))
+    assert _less_its_own(ours.json()) == _about(theirs)
 
 
 def _less_its_own(answer: dict[str, Any]) -> dict[str, Any]:
@@ -67,3 +68,12 @@ def _less_its_own(answer: dict[str, Any]) -> dict[str, Any]:
         # How much of the prompt is still there depends on who asked last.
         del kept["usage"]["prompt_tokens_details"]
     return kept
+
+
+def _about(answer: Any) -> Any:
+    """Chances of tokens have other last digits when a prompt is there from the last request."""
+    if isinstance(answer, dict):
+        return {name: _about(value) for name, value in answer.items()}
+    if isinstance(answer, list):
+        return [_about(value) for value in answer]
+    return pytest.approx(answer, abs=1e-3) if isinstance(answer, float) else answer

@@ -75,6 +75,14 @@ def test_an_answer_is_put_together_under_its_alias_and_with_its_thinking_split(
     assert (ollama["done"], ollama["eval_count"]) == (True, 5)
 
 
+def test_of_the_streams_own_headers_none_is_left(gateway: Gateway) -> None:
+    with gateway.chat(chat_body(stream=False, tick_s=0.0), new_id()) as client:
+        client.read_until(b'"finish_reason":"stop"')
+        head = client.received.partition(b"\r\n\r\n")[0]
+    assert head.count(b"content-type: ") == 1
+    assert b"event-stream" not in head
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
