@@ -80,6 +80,8 @@ class PacedEngine:
             case "POST", "/abort_request":
                 engine_id = json.loads(seen.body)["rid"]
                 await self.memory.change(lambda: self.memory.abort(engine_id))
+                # Who hears of it sends the next one at once.
+                await self.memory.wait_for(self.memory.aborted_have_ended, within_s=10)
                 await _send_json(send, 200, {})
             case "GET", "/v1/models":
                 model = {

@@ -176,7 +176,6 @@ def test_openais_client_gets_its_own_errors_for_an_engine_that_hangs(
     ):
         client.chat.completions.create(
             model="paced",
-            messages=[{"role": "user", "content": "hello"}],
-            extra_body={"paced": {"tick_s": LONG_TICK_S}},
+            messages=paced_messages(tick_s=LONG_TICK_S),
         )
     assert (caught.value.status_code, caught.value.code) == (504, "idle_timeout")
