@@ -4,11 +4,12 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from orchestrator.adapters import key_files
+from orchestrator.adapters import control_socket, key_files
 from orchestrator.commands import Typed, print_json
 from orchestrator.core.key_words import (
     as_record,
     as_rows,
+    ended_in_words,
     limits_in_words,
     midnight_s,
     read_expiry,
@@ -93,16 +94,18 @@ def list_keys(typed: Typed) -> int:
 
 
 def revoke(typed: Typed, named: str) -> int:
-    """At once: a request that is running goes on, the next one is refused."""
+    """At once: its requests that are running or waiting end, the next one is refused."""
     place = _place(typed)
     with _changing(place):
         keys = key_files.read_keys(place.control)
         key = find_key(keys, named)
         key_files.write_keys(place.control, without_key(keys, key), _owner())
+    ended = control_socket.have_files_read(place.control)
     if typed.as_json:
-        print_json({"revoked": key.id})
+        print_json({"revoked": key.id, "ended": ended})
     else:
         print(f"Revoked: {key.id} ({key.name}). What it used stays in the list.")
+        print(ended_in_words(ended))
     return 0
 
 

@@ -66,6 +66,11 @@ def _event(choices: list[object], **more: object) -> bytes:
     return b"data: " + text.encode() + b"\n\n"
 
 
+def _once() -> bytes:
+    delta = {"role": "assistant", "content": "ja"}
+    return _event([{"index": 0, "delta": delta, "finish_reason": "stop"}])
+
+
 def _whole() -> bytes:
     message = {"role": "assistant", "content": "ja"}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -128,7 +133,8 @@ class _Connection(asyncio.Protocol):
         self._left = _left[name] = _Left()
         events: list[bytes] = []
         if asked.get("stream"):
-            events = [event(tick, int(ticks)) for tick in range(int(ticks))]
+            # Without any it is a whole answer for whoever asks for a stream of it.
+            events = [event(tick, int(ticks)) for tick in range(int(ticks))] or [_once()]
             options = asked.get("stream_options")
             if isinstance(options, dict) and options.get("include_usage"):
                 events[-1] += _event([], usage=_USAGE)

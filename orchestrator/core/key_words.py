@@ -94,6 +94,19 @@ def as_rows(
         yield key_id, "(revoked)", "", "", "", _use(usage[key_id])
 
 
+def ended_in_words(requests: int | None) -> str:
+    """None: no gateway said how many. One that runs sees by itself that a key is gone."""
+    match requests:
+        case None:
+            return "Requests of it that run or wait end within a second."
+        case 0:
+            return "No request of it was running or waiting."
+        case 1:
+            return "One request of it was running or waiting, and was ended."
+        case _:
+            return f"{requests} requests of it were running or waiting, and were ended."
+
+
 def as_record(key: Key, usage: KeyUsage | None) -> dict[str, Any]:
     """For programs; no digest, since nobody needs one."""
     record = key.model_dump(mode="json", by_alias=True, exclude={"sha256"})

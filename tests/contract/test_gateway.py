@@ -1,6 +1,8 @@
 """What the orchestrator writes for the gateway is what the gateway reads."""
 
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,14 @@ from gateway.usage import Usage
 from images.gateway.tests.support import (
     CHAT,
     ENGINE_KEY,
+    LONG_TICK_S,
+    Client,
     chat_body,
+    chat_head,
     environment,
     running_gateway,
 )
-from orchestrator.adapters import key_files
+from orchestrator.adapters import control_socket, key_files
 from orchestrator.adapters.profile_files import known_profiles, read_profile
 from orchestrator.cli import main
 from orchestrator.core.advice import advise
@@ -90,11 +95,18 @@ def test_the_books_are_read_while_the_gateway_has_them_open(tmp_path: Path) -> N
     assert key_files.read_books(tmp_path, 100).usage == {"k-1": expected}
 
 
+@pytest.fixture
+def state() -> Iterator[Path]:
+    # A socket's path has room for a hundred characters only.
+    with tempfile.TemporaryDirectory() as name:
+        for folder in ("control", "usage"):
+            (Path(name) / folder).mkdir()
+        yield Path(name)
+
+
 def test_a_key_opens_a_running_gateway_until_it_is_revoked_and_its_use_is_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state = tmp_path / "state"
-    (state / "usage").mkdir(parents=True)
 
     def key(*arguments: str) -> Any:
         assert main(["key", *arguments, "--json", "--state-dir", str(state)]) == 0
@@ -106,13 +118,21 @@ def test_a_key_opens_a_running_gateway_until_it_is_revoked_and_its_use_is_listed
             engine.url,
             KEYS_FILE=str(state / "control" / key_files.KEYS),
             LEDGER_FILE=str(state / "usage" / key_files.BOOKS),
+            CONTROL_SOCKET=str(state / "control" / control_socket.SOCKET),
         )
         with running_gateway(env) as running:
             made = key("create", "robot", "--rpm", "2")
             body = chat_body(ticks=3, tick_s=0.0)
             for status in (200, 200, 429):
                 assert running.ask("POST", CHAT, body, key=made["key"]).status == status
-            key("revoke", made["id"])
+            other = key("create", "other")
+            with Client(running.port) as client:
+                body = chat_body(tick_s=LONG_TICK_S)
+                client.send(chat_head(len(body), "r1", key=other["key"]) + body)
+                client.read_until(b"tick 0")
+                assert key("revoke", other["id"])["ended"] == 1
+                client.read_until(b"key_revoked")
+            assert key("revoke", made["id"])["ended"] == 0
             assert running.ask("POST", CHAT, body, key=made["key"]).status == 401
             assert running.stop() == 0
     used = key("list")["revoked"][made["id"]]

@@ -80,6 +80,8 @@ class PacedEngine:
             case "POST", "/abort_request":
                 engine_id = json.loads(seen.body)["rid"]
                 await self.memory.change(lambda: self.memory.abort(engine_id))
+                # Who hears of it sends the next one at once.
+                await self.memory.wait_for(self.memory.aborted_have_ended, within_s=10)
                 await _send_json(send, 200, {})
             case "GET", "/v1/models":
                 model = {
@@ -110,13 +112,17 @@ class PacedEngine:
         except ValueError as error:
             await _send_json(send, 400, _error(f"not a request: {error}", 400))
             return
+        if stream and not pace.streams:
+            await _send_json(send, 400, _error("logprobs is not supported with stream", 400))
+            return
         seen.engine_id = json.loads(seen.body).get("rid")
         seen.beside = sum(each.started and not each.ended for each in self.memory.requests)
         leaving = _aborted(self.memory, seen) if pace.ignores_leaving else _disconnected(receive)
         gone = asyncio.create_task(leaving)
         run = _Run(memory=self.memory, seen=seen, pace=pace, gone=gone, send=send)
         try:
-            await (run.stream() if stream else run.whole())
+            # A refusal is no stream, whatever was asked.
+            await (run.stream() if stream and pace.status == 200 else run.whole())
         finally:
             gone.cancel()
             await self.memory.change(run.end)
@@ -219,10 +225,12 @@ class _Run:
         if (raw := self._raw()) is not None:
             return raw
         pad = "x" * self._pace.pad_bytes
-        return [self._event(f"tick {tick} {pad}") for tick in range(self._pace.ticks)]
+        return [self._event(tick, pad) for tick in range(self._pace.ticks)]
 
-    def _event(self, text: str) -> bytes:
-        choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    def _event(self, tick: int, pad: str) -> bytes:
+        text = f"tick {tick}{pad}" if tick == 0 else f" tick {tick}{pad}"
+        finish = "stop" if tick == self._pace.ticks - 1 else None
+        choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
         chunk = {**self._envelope("chat.completion.chunk"), "choices": [choice]}
         return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 

@@ -19,6 +19,8 @@ class Pace:
     cut_at_tick: int | None = None
     """The connection is dropped when this many ticks were sent; at 0 before the first byte."""
     says_done: bool = True
+    streams: bool = True
+    """False: a stream is refused, as engines do where they have something only as a whole."""
     ignores_leaving: bool = False
     """Goes on without its client, as engines do until they look; an abort by id ends it at once."""
     status: int = 200

@@ -55,6 +55,9 @@ class Memory:
             if seen.engine_id is not None and seen.engine_id.startswith(engine_id):
                 seen.aborted = True
 
+    def aborted_have_ended(self) -> bool:
+        return all(seen.ended for seen in self.requests if seen.aborted)
+
     async def change(self, change: Callable[[], None]) -> None:
         async with self._changed:
             change()

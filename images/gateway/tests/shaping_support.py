@@ -16,7 +16,9 @@ TOKENIZER = Path(__file__).parents[3] / "tests/fixtures/tinyseek/hf/tokenizer.js
 
 
 def policy(**parts: Any) -> Policy:
-    return Policy.model_validate(parts)
+    """Of an engine that is asked as its client asks: what streams change has tests of its own."""
+    capabilities = {"whole_as_stream": False, **parts.pop("capabilities", {})}
+    return Policy.model_validate({**parts, "capabilities": capabilities})
 
 
 def chat(**fields: Any) -> bytes:

@@ -38,15 +38,21 @@ def _b64(chunks: list[bytes]) -> list[str]:
     return [base64.b64encode(chunk).decode() for chunk in chunks]
 
 
+def _with_usage(body: bytes) -> bytes:
+    """A request that nothing is added to."""
+    stream = b'"stream": true'
+    return body.replace(stream, stream + b', "stream_options": {"include_usage": true}')
+
+
 def _body_seen(engine: RunningEngine, request_id: str) -> bytes:
     return base64.b64decode(engine.wait(request_id, until="ended")["body_b64"])
 
 
-@pytest.mark.parametrize("stream", ["false", 'true, "stream_options":{"include_usage": true}'])
 def test_the_engine_gets_the_request_and_the_client_the_answer_byte_for_byte(
-    gateway: Gateway, engine: RunningEngine, stream: str
+    gateway: Gateway, engine: RunningEngine
 ) -> None:
     request_id = new_id()
+    stream = 'true, "stream_options":{"include_usage": true}'
     paced = json.dumps(paced_words(raw_b64=_b64(ODD_CHUNKS), tick_s=0.02))
     body = ODD_REQUEST.replace("STREAM", stream).replace("PACED", paced).encode()
 
@@ -75,11 +81,31 @@ def test_a_stream_that_asks_for_no_usage_differs_in_nothing_else(
     assert _body_seen(engine, request_id) == body.rstrip()[:-1].rstrip() + asked
 
 
+@pytest.mark.parametrize("said", [', "stream": false', ', "stream" : null', ""])
+def test_a_request_for_a_whole_answer_differs_in_being_one_for_a_stream(
+    gateway: Gateway, engine: RunningEngine, said: str
+) -> None:
+    request_id = new_id()
+    paced = json.dumps(paced_words(tick_s=0.0, ticks=1))
+    odd = ODD_REQUEST.replace(', "stream": STREAM', said).replace("PACED", paced).encode()
+
+    answer = gateway.ask("POST", CHAT, odd, {"x-request-id": request_id})
+
+    assert answer.json()["choices"][0]["message"]["content"] == "tick 0"
+    asked = b',"stream_options":{"include_usage":true}}'
+    if said:
+        on = odd.replace(b"false", b"true").replace(b"null", b"true")
+        assert _body_seen(engine, request_id) == on.rstrip()[:-1].rstrip() + asked
+    else:
+        added = b',"stream":true' + asked
+        assert _body_seen(engine, request_id) == odd.rstrip()[:-1].rstrip() + added
+
+
 def test_a_chunked_upload_reaches_the_engine_whole_and_with_its_length(
     gateway: Gateway, engine: RunningEngine
 ) -> None:
     request_id = new_id()
-    body = chat_body(stream=False, tick_s=0.0)
+    body = _with_usage(chat_body(tick_s=0.0, ticks=1))
 
     def in_pieces() -> Iterator[bytes]:
         yield body[:1]
@@ -94,7 +120,7 @@ def test_a_chunked_upload_reaches_the_engine_whole_and_with_its_length(
         for piece in in_pieces():
             client.send(b"%x\r\n%s\r\n" % (len(piece), piece))
         client.send(b"0\r\n\r\n")
-        client.read_until(b'"finish_reason": "stop"')
+        client.read_until(b"[DONE]")
 
     seen = engine.wait(request_id, until="ended")
     assert base64.b64decode(seen["body_b64"]) == body
@@ -106,12 +132,13 @@ def test_a_body_of_many_megabytes_passes(gateway: Gateway, engine: RunningEngine
     request_id = new_id()
     body = chat_body(stream=False, tick_s=0.0) + b" " * (10 * 2**20)
     assert gateway.ask("POST", CHAT, body, {"x-request-id": request_id}).status == 200
-    assert _body_seen(engine, request_id) == body
+    seen = _body_seen(engine, request_id)
+    assert seen.startswith(body.rstrip()[:-1].replace(b"false", b"true"))
 
 
 def test_only_named_headers_reach_the_engine(gateway: Gateway, engine: RunningEngine) -> None:
     request_id = new_id()
-    body = chat_body(stream=False, tick_s=0.0)
+    body = _with_usage(chat_body(tick_s=0.0, ticks=1))
     sent = {
         "content-type": "application/json; charset=utf-8",
         "accept": "text/event-stream",

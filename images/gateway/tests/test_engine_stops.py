@@ -97,8 +97,9 @@ def test_the_id_is_all_that_is_added_to_a_clients_bytes(
         assert gateway.ask("POST", CHAT, body, {"x-request-id": request_id}).status == 200
     seen = engine.wait(request_id, until="ended")
     sent = engine.body_of(seen)
-    assert sent.startswith(body.rstrip()[:-1])
-    assert json.loads(sent) == {**json.loads(body), "rid": seen["engine_id"]}
+    assert sent.startswith(body.rstrip()[:-1].rstrip())
+    asked = {"stream": True, "stream_options": {"include_usage": True}}
+    assert json.loads(sent) == {**json.loads(body), **asked, "rid": seen["engine_id"]}
 
 
 def test_a_stop_does_not_wait_for_the_grace_beyond_the_drain(

@@ -209,10 +209,11 @@ def test_the_policy_in_force_is_the_file_as_it_is_now(
     assert _say(folder, do="reload")["capacity"] == 3
     assert _say(folder, do="capacity", capacity=7)["capacity"] == 7
     request_id = new_id()
-    body = b'{"model":"any","messages":[],"max_tokens":9,"stop":"\xe5\x8c\x97"}'
+    stream = b'"stream":true,"stream_options":{"include_usage":true}'
+    body = b'{"model":"any","messages":[],"max_tokens":9,"stop":"\xe5\x8c\x97",%s}' % stream
     assert governed.ask("POST", CHAT, body, {"x-request-id": request_id}).status == 200
     got = engine.wait(request_id, until="ended")["body_b64"]
-    expected = b'{"model":"paced","messages":[],"max_tokens":5,"stop":"\xe5\x8c\x97"}'
+    expected = b'{"model":"paced","messages":[],"max_tokens":5,"stop":"\xe5\x8c\x97",%s}' % stream
     assert got == base64.b64encode(expected).decode()
     _write(folder / "policy.json", {"queue": {"capacity": 0}})
     refused = _say(folder, do="reload")

@@ -101,7 +101,7 @@ def test_an_answer_that_was_read_to_its_end_is_not_taken_for_a_client_that_left(
             request_id = new_id()
             body = chat_body(stream=stream, tick_s=0.0, ticks=2)
             client.send(chat_head(len(body), request_id) + body)
-            client.read_until(b"[DONE]" if stream else b'"finish_reason": "stop"')
+            client.read_until(b"[DONE]" if stream else b'"finish_reason":"stop"')
             assert engine.wait(request_id, until="ended")["ran_to_end"]
             client.received = b""
     assert eventually(lambda: gateway.metric("gateway_requests_running") == 0)

@@ -1,5 +1,7 @@
 """Streams in pieces of any size: filters see whole events, the meter reads along."""
 
+import json
+
 import pytest
 
 from gateway.engine_refusals import engine_refused
@@ -54,6 +56,37 @@ def test_the_meter_finds_usage_and_end_however_they_come(size: int) -> None:
     assert meter.done
     assert meter.usage == Usage(
         prompt_tokens=7, completion_tokens=2, cached_tokens=4, estimated=False
+    )
+
+
+def _usage_event(prompt: int, completion: int, *choices: dict[str, int]) -> bytes:
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return b"data: " + json.dumps({"choices": choices, "usage": usage}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    ("events", "answers_to_a_prompt", "prompt_tokens", "completion_tokens"),
+    [
+        # llama.cpp: chat with n=2, and completions of two prompts.
+        ([_usage_event(10, 5), _usage_event(10, 4)], 2, 10, 9),
+        ([_usage_event(3, 2, {"index": 1}), _usage_event(4, 5, {"index": 0})], 1, 7, 7),
+        # sglang with n=2; with the usage so far in every piece.
+        ([_usage_event(10, 9)], 2, 10, 9),
+        ([_usage_event(10, 1, {"index": 0}), _usage_event(10, 2, {"index": 0})], 1, 10, 2),
+        (
+            [_usage_event(10, 5, {"index": 0}), _usage_event(10, 4, {"index": 1}),
+             _usage_event(10, 9)],
+            2, 10, 9,
+        ),
+    ],
+)  # fmt: skip
+def test_several_answers_are_counted_together_however_an_engine_says_it(
+    events: list[bytes], answers_to_a_prompt: int, prompt_tokens: int, completion_tokens: int
+) -> None:
+    meter = StreamMeter(99, answers_to_a_prompt)
+    meter.feed(b"".join(events))
+    assert meter.usage == Usage(
+        prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, estimated=False
     )
 
 

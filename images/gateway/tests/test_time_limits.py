@@ -42,12 +42,13 @@ def _error(answer: Answer) -> Mapping[str, str]:
     return error
 
 
+@pytest.mark.parametrize("stream", [True, False])
 def test_an_engine_without_a_first_token_in_time_is_504_and_stopped(
-    engine: RunningEngine, tmp_path: Path
+    engine: RunningEngine, tmp_path: Path, *, stream: bool
 ) -> None:
     request_id = new_id()
     with _limited(tmp_path, engine.url, first_token_base_s=LIMIT_S) as gateway:
-        body = chat_body(prefill_s=LONG_TICK_S)
+        body = chat_body(stream=stream, prefill_s=LONG_TICK_S)
         answer = gateway.ask("POST", CHAT, body, {"x-request-id": request_id})
         assert gateway.metric(ERRORS, code="first_token_timeout") == 1
         assert eventually(lambda: gateway.metric("gateway_requests_running") == 0)
@@ -56,10 +57,15 @@ def test_an_engine_without_a_first_token_in_time_is_504_and_stopped(
     assert not engine.wait(request_id, until="ended")["ran_to_end"]
 
 
-def test_an_answer_without_stream_is_not_late_for_having_no_first_token(
+def test_an_answer_that_the_engine_gives_whole_is_not_late_for_having_no_first_token(
     engine: RunningEngine, tmp_path: Path
 ) -> None:
-    with _limited(tmp_path, engine.url, first_token_base_s=LIMIT_S, idle_s=LIMIT_S) as gateway:
+    policy = policy_file(
+        tmp_path,
+        timeouts={"first_token_base_s": LIMIT_S, "idle_s": LIMIT_S},
+        capabilities={"whole_as_stream": False},
+    )
+    with running_gateway(environment(tmp_path, engine.url, POLICY_FILE=policy)) as gateway:
         body = chat_body(stream=False, tick_s=LIMIT_S, ticks=3)
         assert gateway.ask("POST", CHAT, body).status == 200
 
@@ -87,6 +93,17 @@ def test_an_engine_that_falls_silent_mid_stream_is_told_as_the_last_event(
     assert b"tick 0" in answer.body
     assert b"[DONE]" not in answer.body
     assert _error(answer)["code"] == "idle_timeout"
+    assert not engine.wait(request_id, until="ended")["ran_to_end"]
+
+
+def test_an_engine_that_falls_silent_in_an_answer_without_stream_is_504(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    request_id = new_id()
+    with _limited(tmp_path, engine.url, idle_s=LIMIT_S) as gateway:
+        body = chat_body(stream=False, tick_s=LONG_TICK_S)
+        answer = gateway.ask("POST", CHAT, body, {"x-request-id": request_id})
+    assert (answer.status, _error(answer)["code"]) == (504, "idle_timeout")
     assert not engine.wait(request_id, until="ended")["ran_to_end"]
 
 

@@ -27,7 +27,8 @@ from gateway.door import Door
 from gateway.engine_counting import EngineCounter
 from gateway.engine_watch import EngineWatch
 from gateway.errors import INTERNAL, ApiError, unknown_path, wrong_method
-from gateway.exchange import Exchange, Services
+from gateway.exchange import Exchange
+from gateway.key_watch import KeyWatch
 from gateway.keys import LOCAL, WEBUI, FileKeys, KeysFile
 from gateway.ledger import open_ledger
 from gateway.metrics import Metrics
@@ -39,6 +40,7 @@ from gateway.quota import KeyQuota
 from gateway.readiness import STOPPING, readiness
 from gateway.reloaded import Reloaded
 from gateway.scrape import ENGINE_PATH, OWN_PATH, Page, Scrape, engine_page
+from gateway.services import Services
 from gateway.settings import Settings, read_key
 from gateway.shortcut import Shortcut
 from gateway.upstream import Engine
@@ -86,11 +88,13 @@ def create_app(settings: Settings, door: Door) -> ASGIApp:
         body_timeout_s=settings.body_timeout_s,
         bodies=BodyRoom(max(settings.max_bodies_bytes, settings.max_body_bytes)),
         watch=EngineWatch(engine, line),
+        key_watch=KeyWatch(keys),
     )
 
-    def reload() -> None:
+    def reload() -> int:
         policy.reload()
         keys_file.reload()
+        return services.key_watch.look()
 
     exchanges = {(each.method, each.path): Exchange(each, services) for each in DIALECTS}
     api = _api(settings, services, Control(line, reload), exchanges)

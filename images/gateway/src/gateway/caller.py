@@ -1,6 +1,6 @@
 """Who asks: the identity that the key check puts into a request's scope."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from starlette.types import Scope
@@ -27,6 +27,8 @@ class Caller:
     name: str
     key_class: KeyClass = "interactive"
     limits: Limits = Limits()
+    digest: bytes = field(default=b"", repr=False, compare=False)
+    """SHA-256 of the key that was offered: an id whose key was changed is another caller."""
 
 
 def caller_of(scope: Scope) -> Caller:

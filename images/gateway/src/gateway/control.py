@@ -55,7 +55,8 @@ _COMMANDS: TypeAdapter[Command] = TypeAdapter(Command)
 
 
 class Control:
-    def __init__(self, line: Line, reload: Callable[[], None]) -> None:
+    def __init__(self, line: Line, reload: Callable[[], int]) -> None:
+        """`reload` returns how many requests it ended, as those of a revoked key."""
         self._line = line
         self._reload = reload
         self._server: asyncio.AbstractServer | None = None
@@ -75,14 +76,14 @@ class Control:
     def obey(self, line: bytes) -> dict[str, object]:
         """What is said back to one line; always the status after it, if it was understood."""
         try:
-            self._do(_COMMANDS.validate_json(line))
+            done = self._do(_COMMANDS.validate_json(line))
         except ValidationError as error:
             return {"ok": False, "error": error.errors(include_url=False)[0]["msg"]}
         except FileUnusableError as error:
             return {"ok": False, "error": str(error)}
-        return {"ok": True, **self._status()}
+        return {"ok": True, **self._status(), **done}
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: Command) -> dict[str, object]:
         match command:
             case HoldCommand():
                 self._line.hold("admin", Hold(command.reason, command.progress))
@@ -91,9 +92,10 @@ class Control:
             case CapacityCommand():
                 self._line.set_capacity(command.capacity)
             case ReloadCommand():
-                self._reload()
+                return {"ended": self._reload()}
             case StatusCommand():
                 pass
+        return {}
 
     def _status(self) -> dict[str, object]:
         found = self._line.snapshot()

@@ -51,6 +51,13 @@ class EngineRequest:
     """Makes the answer of what is counted in `parsed`; `answer` is for where nobody can count."""
     opens_thinking: bool = False
     """Said by an engine that was asked: its prompt ends in `<think>`."""
+    assembled: bool = False
+    """Its client wants the answer whole, and the gateway makes it of a stream of the engine's."""
+
+    @property
+    def streams(self) -> bool:
+        """The engine is asked for a stream, whoever wants it."""
+        return self.stream or self.assembled
 
 
 def prompt_field(parsed: Mapping[str, Any]) -> str:

@@ -103,6 +103,13 @@ KEY_EXPIRED = ApiError(
     kind=CALLER,
     headers=(("www-authenticate", "Bearer"),),
 )
+KEY_REVOKED = ApiError(
+    status=401,
+    code="key_revoked",
+    message="This API key was revoked. Ask the admin for a new one.",
+    kind=CALLER,
+    headers=(("www-authenticate", "Bearer"),),
+)
 SHUTTING_DOWN = ApiError(
     status=503,
     code="shutting_down",

@@ -5,13 +5,13 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from gateway.caller import Caller, KeyClass, Limits
-from gateway.errors import KEY_EXPIRED, NO_KEY, Refused
+from gateway.errors import KEY_EXPIRED, KEY_REVOKED, NO_KEY, ApiError, Refused
 from gateway.reloaded import Reloaded
 
 LOCAL = Caller(key_id="local", name="local")
@@ -23,6 +23,12 @@ WEBUI = Caller(key_id="webui", name="the chat page")
 class KeyRing(Protocol):
     def admit(self, offered: bytes) -> Caller:
         """The caller that holds the key `offered`; Refused where there is none."""
+
+    def objection(self, caller: Caller) -> ApiError | None:
+        """Why the key that let this caller in would not do so now; None where it would."""
+
+    def refresh(self) -> None:
+        """Has a change of the keys be known now, and not only when the next one is offered."""
 
 
 class LimitsRecord(BaseModel):
@@ -72,7 +78,6 @@ class KeysFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    digest: bytes
     caller: Caller
     expires_at_s: int | None
 
@@ -87,7 +92,7 @@ class FileKeys:
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._own = tuple(
-            _Known(_digest(key.get_secret_value().encode("ascii")), caller, None)
+            _Known(replace(caller, digest=_digest(key.get_secret_value().encode("ascii"))), None)
             for caller, key in own
         )
         self._known = self._own
@@ -101,16 +106,29 @@ class FileKeys:
         found = None
         # No early end: the time tells neither whether a key is known nor which one it is.
         for known in self._known:
-            if secrets.compare_digest(known.digest, digest):
+            if secrets.compare_digest(known.caller.digest, digest):
                 found = known
         if found is None:
             raise Refused(NO_KEY)
-        if found.expires_at_s is not None and found.expires_at_s <= self._now_s():
+        if self._is_over(found):
             raise Refused(KEY_EXPIRED)
         return found.caller
 
+    def objection(self, caller: Caller) -> ApiError | None:
+        known = self._by_id.get(caller.key_id)
+        if known is None or known.caller.digest != caller.digest:
+            return KEY_REVOKED
+        return KEY_EXPIRED if self._is_over(known) else None
+
+    def refresh(self) -> None:
+        self._file.current()
+
+    def _is_over(self, known: _Known) -> bool:
+        return known.expires_at_s is not None and known.expires_at_s <= self._now_s()
+
     def _take(self, file: KeysFile) -> None:
         self._known = (*self._own, *(_known(record) for record in file.keys))
+        self._by_id = {known.caller.key_id: known for known in self._known}
 
 
 def _known(record: KeyRecord) -> _Known:
@@ -119,8 +137,9 @@ def _known(record: KeyRecord) -> _Known:
         name=record.name,
         key_class=record.key_class,
         limits=Limits(**record.limits.model_dump()),
+        digest=bytes.fromhex(record.sha256),
     )
-    return _Known(bytes.fromhex(record.sha256), caller, record.expires_at_s)
+    return _Known(caller, record.expires_at_s)
 
 
 def _digest(key: bytes) -> bytes:

@@ -43,6 +43,8 @@ class Capabilities(_Part):
     logprobs: bool = True
     n: bool = True
     """More than one answer to a request."""
+    whole_as_stream: bool = True
+    """What clients want whole is asked for as a stream, and put together here."""
     abort_path: str | None = None
     """Where the engine takes `{"rid": ...}` for an abort; None: closing the connection is all."""
     abort_grace_s: float = Field(default=0.0, ge=0)

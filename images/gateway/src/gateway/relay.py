@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 
 from gateway.deadlines import Patience
+from gateway.deliveries import Assembled, Streamed
 from gateway.dialects.dialect import Dialect
 from gateway.engine_refusals import engine_refused
 from gateway.engine_request import EngineRequest, prompt_field
 from gateway.errors import ApiError, Headers, Refused
-from gateway.filters import Chain
 from gateway.metrics import Durations, Metrics
 from gateway.policy import Policy
 from gateway.reply import Reply
@@ -22,6 +22,13 @@ from gateway.usage import StreamMeter, Usage, usage_of_answer
 _RESPONSE_HEADERS = frozenset({b"content-type", b"content-encoding", b"retry-after"})
 _BUSY = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
 _REFUSALS = (400, 599)
+_UNSTREAMABLE = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.NOT_IMPLEMENTED}
+)
+
+
+class UnstreamableError(Exception):
+    """The engine refuses as a stream what its client never asked for as one."""
 
 
 class Relay:
@@ -39,7 +46,7 @@ class Relay:
         """All that the engine had to say was read."""
         self.engine_id: str | None = None
         self._lost_once = False
-        self._meter = StreamMeter(asked.prompt_tokens_estimate)
+        self._meter = StreamMeter(asked.prompt_tokens_estimate, asked.parsed.get("n") or 1)
         self._whole_usage: Usage | None = None
         self._asked_s: float | None = None
 
@@ -78,6 +85,8 @@ class Relay:
 
     def ask_begins(self) -> None:
         self._asked_s = time.monotonic()
+        self.first_token_s = None
+        self.engine_ended = False
 
     def put_back(self) -> None:
         """The engine was lost with the request, which waits for its turn again."""
@@ -94,7 +103,9 @@ class Relay:
         if self._asked_s is not None:
             self.first_token_s = time.monotonic() - self._asked_s
             metrics.first_byte_s_of(self.dialect.path).observe(self.first_token_s)
-        if answer.is_stream:
+        if answer.is_stream and not (self.asked.assembled and answer.status >= _REFUSALS[0]):
+            if not self.reply.started and (refused := _refused_in_stream(part, self._prompt_is_in)):
+                raise Refused(refused)
             await self._stream(answer, patience, headers, part, metrics.inter_token_s)
         else:
             patience.listens()
@@ -103,6 +114,8 @@ class Relay:
 
     async def _whole(self, answer: Answer, headers: Headers, body: bytes) -> None:
         self.engine_ended = True
+        if self.asked.assembled and answer.status in _UNSTREAMABLE and b"stream" in body:
+            raise UnstreamableError
         self._whole_usage = usage_of_answer(body, self.asked.prompt_tokens_estimate)
         if self.reply.started:
             # A wait that showed has sent its 200; no status can follow, an event can.
@@ -118,37 +131,24 @@ class Relay:
         part: bytes,
         inter_token_s: Durations,
     ) -> None:
-        if (
-            not self.reply.started
-            and (refused := _refused_in_stream(part, self._prompt_is_in)) is not None
-        ):
-            raise Refused(refused)
-        chain = Chain(self.dialect.filters(self.asked, self.policy))
+        kind = Assembled if self.asked.assembled else Streamed
+        to_client = kind(self.dialect, self.asked, self.policy, self.reply, answer.status, headers)
         while part:
             self._meter.feed(part)
             heard_s = time.monotonic()
-            if said := chain.feed(part):
-                if not self.reply.started:
-                    await self._start(answer, headers)
-                await self.reply.send_some(said)
+            await to_client.take(part)
             patience.listens()
             part = await answer.read_some()
             patience.heard()
             if part:
                 inter_token_s.observe(time.monotonic() - heard_s)
         self.engine_ended = True
-        if said := chain.end():
-            if not self.reply.started:
-                await self._start(answer, headers)
-            await self.reply.send_some(said)
+        await to_client.rest()
         if not self._meter.done:
             # Clients take a stream that just ends for success.
             message = "the stream ended without [DONE]"
             raise EngineCutOffError(message)
-        await self.reply.end_stream()
-
-    async def _start(self, answer: Answer, headers: Headers) -> None:
-        await self.reply.start_stream(answer.status, self.dialect.stream_headers(headers))
+        await to_client.end()
 
 
 def _is_busy(answer: Answer, part: bytes) -> bool:

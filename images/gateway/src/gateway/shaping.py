@@ -16,6 +16,7 @@ from gateway.lengths import counted_by_file, length_of, may_not_fit
 from gateway.policy import Defaults, Policy
 from gateway.prefixes import prefix_of
 from gateway.request_errors import model_not_found
+from gateway.whole_answers import stream_changes, with_stream_on
 
 # Rough, for queueing only: what is refused for its length is counted with the model's tokenizer.
 _BYTES_PER_TOKEN = 4
@@ -48,7 +49,7 @@ def drafted(asked: EngineRequest, policy: Policy) -> Draft | None:
     changes = {
         **_model(asked.parsed, policy),
         **_defaults(asked.parsed, policy.defaults),
-        **_usage(asked),
+        **stream_changes(asked, policy.capabilities),
     }
     parsed = {**asked.parsed, **changes}
     return Draft(asked, changes, parsed if may_not_fit(asked, parsed, policy) else None)
@@ -70,6 +71,7 @@ def finished(draft: Draft, policy: Policy, prompt_tokens: int | None) -> EngineR
         max_tokens_cap=length.cap * _answers(parsed),
         prefix=prefix_of(parsed),
         usage_asked=asked.usage_asked and "stream_options" not in changes,
+        assembled=not asked.stream and parsed.get("stream") is True,
     )
 
 
@@ -92,16 +94,6 @@ def _defaults(parsed: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
     return {**changes, "messages": [told, *messages]}
 
 
-def _usage(asked: EngineRequest) -> dict[str, Any]:
-    """The books want every stream's usage, whether or not its client does."""
-    if not asked.stream:
-        return {}
-    options = asked.parsed.get("stream_options") or {}
-    if options.get("include_usage") is True:
-        return {}
-    return {"stream_options": {**options, "include_usage": True}}
-
-
 def _answers(parsed: Mapping[str, Any]) -> int:
     """How many the engine writes for this one request, each as long as it may be."""
     return int(max(parsed.get("n") or 1, parsed.get("best_of") or 1))
@@ -111,6 +103,9 @@ def _body(body: bytes, parsed: Mapping[str, Any], changes: Mapping[str, Any]) ->
     # orjson writes raw UTF-8: models imitate escapes that they find in their history.
     if not changes:
         return body
+    if "stream" in changes and "stream" in parsed and (on := with_stream_on(body)) is not None:
+        body = on
+        changes = {name: value for name, value in changes.items() if name != "stream"}
     if changes.keys() & parsed.keys():
         return orjson.dumps({**parsed, **changes})
     # What is only added needs no rewriting of the rest: it goes before the last brace.

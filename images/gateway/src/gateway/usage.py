@@ -1,6 +1,6 @@
 """What an answer cost in tokens, read beside the bytes that pass: never in their way."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,20 +18,26 @@ class Usage:
 
 
 class StreamMeter:
-    """Reads an engine's event stream, in pieces of any size, for its usage and its end."""
+    """Reads an engine's event stream, in pieces of any size, for its usage and its end.
 
-    def __init__(self, prompt_tokens_estimate: int) -> None:
+    Engines say the usage of all answers at the end, of each answer at its end (llama.cpp), or so
+    far, with each piece.
+    """
+
+    def __init__(self, prompt_tokens_estimate: int, answers_to_a_prompt: int = 1) -> None:
         self._prompt_tokens_estimate = prompt_tokens_estimate
+        self._answers_to_a_prompt = answers_to_a_prompt
         self._line = b""
         self._deltas = 0
-        self._said: Usage | None = None
+        self._at_ends: list[Usage] = []
+        self._of_choices: dict[Any, Usage] = {}
         self.done = False
 
     @property
     def usage(self) -> Usage:
-        return self._said or Usage(
-            prompt_tokens=self._prompt_tokens_estimate, completion_tokens=self._deltas
-        )
+        if said := self._at_ends or list(self._of_choices.values()):
+            return said[0] if len(said) == 1 else _together(said, self._answers_to_a_prompt)
+        return Usage(prompt_tokens=self._prompt_tokens_estimate, completion_tokens=self._deltas)
 
     def feed(self, part: bytes) -> None:
         *lines, self._line = (self._line + part).split(b"\n")
@@ -48,7 +54,20 @@ class StreamMeter:
             self._deltas += 1
         # Most events carry no usage, or null: those are not parsed.
         if event.find(b'"prompt_tokens"') != -1:
-            self._said = _usage_in(event) or self._said
+            self._read_usage(event)
+
+    def _read_usage(self, event: bytes) -> None:
+        try:
+            chunk = orjson.loads(event)
+            if (found := chunk.get("usage")) is None:
+                return
+            if choices := chunk.get("choices"):
+                self._of_choices[choices[0].get("index", 0)] = _usage(found)
+            else:
+                self._at_ends.append(_usage(found))
+        except (ValueError, LookupError, AttributeError, TypeError):
+            # What an engine calls usage and is none is no reason to fail an answer.
+            return
 
 
 def usage_of_answer(body: bytes, prompt_tokens_estimate: int) -> Usage:
@@ -63,6 +82,20 @@ def _usage_in(text: bytes) -> Usage | None:
     except (ValueError, AttributeError, TypeError):
         # What an engine calls usage and is none is no reason to fail an answer.
         return None
+
+
+def _together(said: Sequence[Usage], answers_to_a_prompt: int) -> Usage:
+    """The answers to one prompt share it; those to several do not."""
+
+    def shared(tokens: Iterable[int]) -> int:
+        return sum(tokens) // answers_to_a_prompt
+
+    return Usage(
+        prompt_tokens=shared(each.prompt_tokens for each in said),
+        completion_tokens=sum(each.completion_tokens for each in said),
+        cached_tokens=shared(each.cached_tokens for each in said),
+        estimated=False,
+    )
 
 
 def _usage(found: Mapping[str, Any]) -> Usage:

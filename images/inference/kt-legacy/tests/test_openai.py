@@ -43,7 +43,7 @@ def test_a_stream_is_the_same_reply_in_pieces(engine: Engine) -> None:
     assert {event["object"] for event in events} == {"chat.completion.chunk"}
     assert len({event["id"] for event in events}) == 1
     first, *pieces, last = (event["choices"][0] for event in events)
-    assert first["delta"] == {"role": "assistant", "content": ""}
+    assert first["delta"] == {"role": "assistant", "content": "", "refusal": None}
     assert [piece["delta"] for piece in pieces] == [{"content": letter} for letter in "Paris."]
     assert {choice["finish_reason"] for choice in (first, *pieces)} == {None}
     assert (last["delta"], last["finish_reason"]) == ({}, "stop")

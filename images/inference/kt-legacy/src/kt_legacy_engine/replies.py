@@ -47,7 +47,7 @@ class Shape(ABC):
 
 class ChatShape(Shape):
     def opening(self) -> bytes | None:
-        return self._chunk({"role": "assistant", "content": ""}, None, None)
+        return self._chunk({"role": "assistant", "content": "", "refusal": None}, None, None)
 
     def event(self, text: str, chances: Sequence[Chance] | None) -> bytes:
         return self._chunk({"content": text}, None, chances)
@@ -76,7 +76,7 @@ class ChatShape(Shape):
         return _sse(self._head | kind | {"choices": [], "usage": usage})
 
     def _chunk(
-        self, delta: dict[str, str], finish: Finish | None, chances: Sequence[Chance] | None
+        self, delta: dict[str, str | None], finish: Finish | None, chances: Sequence[Chance] | None
     ) -> bytes:
         choice = {
             "index": 0,
