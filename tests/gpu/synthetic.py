@@ -68,7 +68,8 @@ class Run:
 
 def points(default: int, cores: int) -> list[int]:
     """Values of --cpu_infer: the planner's first, then those that say most, as long as time lasts."""
-    wanted = [default, 2, default - 1, default // 2 + 1, default + 1, default - 3, 5, 3, 13, 7, 11]
+    near = [default, default + 1, default - 1, default - 3]
+    wanted = [*near, 2, default // 2 + 1, 5, 3, 13, 7, 11]
     found: list[int] = []
     for value in [*wanted, *range(2, cores + 2)]:
         # With 1 it would have no thread, and crash.
