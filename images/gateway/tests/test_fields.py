@@ -114,6 +114,9 @@ def test_what_nobody_knows_is_refused_further_in_too(fields: dict[str, Any], par
         ({"response_format": {}}, "response_format.type"),
         ({"chat_template_kwargs": {"thinking": "{{ x }}"}}, "chat_template_kwargs.thinking"),
         ({"modalities": ["text", "audio"]}, "modalities"),
+        # OpenAI's own bound; and a length of which llama.cpp makes a list, however long.
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"repeat_last_n": 10**9}, "repeat_last_n"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named_further_in_too(

@@ -11,6 +11,7 @@ from gateway.dialects.engine_errors import answer_in
 from gateway.dialects.ollama_answer import Lines, Shape, line, whole_of
 from gateway.dialects.ollama_request import NAMES, chat_of, generation_of
 from gateway.dialects.openai import CHAT_PATH, COMPLETIONS_PATH, split_answer, think_filters
+from gateway.dialects.openai_fields import MOST_LOGPROBS
 from gateway.engine_refusals import engine_error
 from gateway.engine_request import EngineRequest, read_object
 from gateway.errors import ApiError, Headers, Refusal
@@ -57,7 +58,7 @@ _COMMON = {
     "think": either(FLAG, TEXT),
     "keep_alive": either(TEXT, NUMBER),
     "logprobs": FLAG,
-    "top_logprobs": whole_number(0),
+    "top_logprobs": whole_number(0, MOST_LOGPROBS),
 }
 _CALL = record({"function": record({"name": TEXT}, {"arguments": OBJECT})})
 _MESSAGE = record(

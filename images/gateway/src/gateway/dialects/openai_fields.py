@@ -25,6 +25,9 @@ from gateway.fields import (
 
 # As in OpenAI's own API.
 _MOST_ANSWERS = 128
+MOST_LOGPROBS = 20
+# llama.cpp takes memory for as many as it is told, at once.
+_MOST_LOOKED_BACK_AT = 2**16
 _GENERATION = {
     "model": TEXT,
     "stream": FLAG,
@@ -46,7 +49,7 @@ _COMMON_EXTRAS = {
     "typical_p": NUMBER,
     "repetition_penalty": NUMBER,
     "repeat_penalty": NUMBER,
-    "repeat_last_n": whole_number(),
+    "repeat_last_n": whole_number(-1, _MOST_LOOKED_BACK_AT),
     "min_tokens": whole_number(0),
     "ignore_eos": FLAG,
 }
@@ -80,7 +83,7 @@ CHAT_FIELDS = Fields(
         "parallel_tool_calls": FLAG,
         "response_format": _FORMAT,
         "logprobs": FLAG,
-        "top_logprobs": whole_number(0),
+        "top_logprobs": whole_number(0, MOST_LOGPROBS),
         "reasoning_effort": TEXT,
         "chat_template_kwargs": TEMPLATE,
         # How Open-WebUI has an engine go on with an answer that was cut.
@@ -111,7 +114,7 @@ COMPLETIONS_FIELDS = Fields(
         **_COMMON_EXTRAS,
         "prompt": either(TEXT_OR_TEXTS, either(_TOKENS, list_of(_TOKENS, "such lists"))),
         "max_tokens": whole_number(0),
-        "logprobs": whole_number(0),
+        "logprobs": whole_number(0, MOST_LOGPROBS),
         "best_of": whole_number(1, _MOST_ANSWERS),
         "echo": FLAG,
     },
