@@ -54,6 +54,8 @@ def advise(  # noqa: PLR0913 - what an advice hangs on
 
     `locked`: by the files' lock, and not by the sum that the profile quotes.
     """
+    rules = footprints(form, inventory) if form and inventory else ()
+    profile = _with_savings(profile, sum(found.ram_saved_bytes for found in rules))
     settled = settle((*layers, profile.layer()))
     settings = settled.settings
     placement = place(profile, settings, facts, inventory, standing, form)
@@ -70,9 +72,24 @@ def advise(  # noqa: PLR0913 - what an advice hangs on
         budget=budget,
         standing=standing,
         form=form,
-        rules=footprints(form, inventory) if form and inventory else (),
+        rules=rules,
         findings=(
             *host_findings(facts, settings),
             *profile_findings(profile, settings, facts, placement, budget, reasons, trained),
         ),
     )
+
+
+def _with_savings(profile: Profile, saved_bytes: int) -> Profile:
+    """What is published of RAM is meant for all experts in it: less those that a card holds."""
+    if not saved_bytes:
+        return profile
+    figure = profile.needs.memory
+    recommended = figure.recommended_bytes
+    less = {
+        "least_bytes": max(1, figure.least_bytes - saved_bytes),
+        "recommended_bytes": None if recommended is None else max(1, recommended - saved_bytes),
+        "source": f"{figure.source}, less {saved_bytes / 1e9:.1f} GB that the placement saves",
+    }
+    needs = profile.needs.model_copy(update={"memory": figure.model_copy(update=less)})
+    return profile.model_copy(update={"needs": needs})

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from gpu import record
 from gpu.book import Book
-from gpu.engine import CHAT, ROOT, Start, running
+from gpu.engine import CHAT, KEY, ROOT, Start, running
 from gpu.forms import older
 from gpu.gateway_turns import budget
-from gpu.kt_legacy import FIXTURES
+from gpu.kt_legacy import FIXTURES, REPLIES
 from gpu.synthetic_model import write
 from gpu.test_parts import NARROW
 from gpu.with_gateway import CHECKS, form_checks
+from recording.asked import QUESTION
+from recording.recorded import recording_in
 
 pytestmark = pytest.mark.long
 
@@ -64,3 +67,14 @@ def test_the_engine_starts_on_a_model_that_was_written_on_the_spot(
     with running(start, work, tmp_path / "log") as engine:
         body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
         assert engine.ask("POST", CHAT, body)[0] == 200
+
+
+def test_how_it_answers_is_recorded(work: Path, tmp_path: Path) -> None:
+    assert record.main(work, tmp_path) == 0
+    text = (tmp_path / "recorded" / record.FILE).read_text(encoding="utf-8")
+    recording = recording_in(text)
+    said = recording.answers["chat"].json()["choices"][0]["message"]["content"]
+    assert said == REPLIES[QUESTION]
+    # It works on one at a time, and is free for the next when its client has left.
+    assert (recording.second.status, recording.next.status) == (503, 200)
+    assert KEY not in text

@@ -1,11 +1,16 @@
 """A recording as a value, and as the file that it is kept in."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+# Of every answer another: names, moments, how long it took and what was in the cache.
+_CHANGES = re.compile(
+    r'"(?:id|created|request|cached_tokens)": ?(?:"[^"]*"|\d+)|"timings":\{[^}]*\}'
+)
 _KEPT_FIRST, _KEPT_LAST = 8, 4
 KEPT = Path(__file__).parents[1] / "fixtures/engines"
 
@@ -27,6 +32,10 @@ class Spoken:
         left_out = max(0, len(self.pieces) - _KEPT_FIRST - _KEPT_LAST)
         kept = (*self.pieces[:_KEPT_FIRST], *self.pieces[_KEPT_FIRST + left_out :])
         return replace(self, pieces=kept, left_out=left_out)
+
+    def without_chance(self) -> tuple[object, ...]:
+        """What is the same whenever the same is asked."""
+        return self.status, dict(self.headers), self.chunked, _CHANGES.sub("", self.body)
 
     @property
     def body(self) -> str:

@@ -173,6 +173,11 @@ def test_positions_are_computed_as_the_model_was_trained(tree: Tree, rotary: str
             id="twice",
         ),
         pytest.param(
+            [LAYERS, EXPERTS | {"layers": "58-70"}, EXPERTS, EMBEDDING, HEAD],
+            "rule 2 (experts 58-70 on cpu): the model's layers end with 60",
+            id="beyond its end",
+        ),
+        pytest.param(
             [LAYERS | {"device": "cpu"}, EXPERTS, EMBEDDING, HEAD],
             "layers can be marlin on a gpu or torch on a gpu only",
             id="layers on the CPU",

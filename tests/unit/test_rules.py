@@ -13,6 +13,7 @@ from orchestrator.adapters.placement_files import read_form
 from orchestrator.choosing import Considered, first_advice, ranking_of, refuse_misplaced
 from orchestrator.core.advice import advise
 from orchestrator.core.errors import BadConfiguration
+from orchestrator.core.facts import HostFacts, Memory
 from orchestrator.core.inventory import Inventory
 from orchestrator.core.kt_legacy.tree import Tree, tree_of
 from orchestrator.core.recommend import Pick
@@ -124,11 +125,11 @@ def mine(configs: Path, text: str, name: str = "mine") -> None:
     (configs / "placements.d" / f"{name}.toml").write_text(text, encoding="utf-8")
 
 
-def judged(configs: Path, **chosen: object) -> Considered:
-    """As `plan --profile deepseek-r1-q4km --placement mine` judges it on an H200's host."""
+def judged(configs: Path, facts: HostFacts | None = None, /, **chosen: object) -> Considered:
+    """As `plan --profile deepseek-r1-q4km --placement mine` judges it, on an H200's host."""
     layer = Layer(values=chosen, origins=dict.fromkeys(chosen, "a test"))
     profile = fitting.a_profile("deepseek-r1-q4km")
-    facts = hosts.h200()
+    facts = facts or hosts.h200()
     advice = first_advice(profile, (layer,), a_place(configs), facts)
     return Considered(layers=(layer,), pick=Pick(profile.name, "x"), facts=facts, advice=advice)
 
@@ -155,6 +156,18 @@ def test_a_placement_of_ones_own_is_judged_before_anything_runs(configs: Path) -
     vram = [each.advice.budget.vram[0].need_bytes for each in (usual, own)]
     assert vram[1] - vram[0] == pytest.approx(taken * 1.1, abs=2)
     assert own.advice.placement.memory_limit_bytes < usual.advice.placement.memory_limit_bytes
+
+
+def test_what_a_placement_saves_is_not_asked_of_the_host(configs: Path) -> None:
+    """388 GB of RAM are too few for all of it, and enough with two layers on the card."""
+    mine(configs, MINE)
+    card, memory = hosts.h200().gpus, Memory(total_bytes=400 * 10**9, available_bytes=388 * 10**9)
+    host = hosts.h200().model_copy(update={"memory": memory, "gpus": card, "nodes": None})
+    usual, own = judged(configs, host), judged(configs, host, placement="mine")
+    assert "memory" in [found.check for found in usual.advice.blockers]
+    assert "memory" not in [found.check for found in own.advice.blockers]
+    assert own.profile.needs.memory.least_bytes == 382 * 10**9 - own.advice.rules[1].ram_saved_bytes
+    assert "less 14.6 GB" in own.profile.needs.memory.source
 
 
 def test_a_placement_on_two_cards_asks_the_host_for_two(configs: Path) -> None:

@@ -40,6 +40,13 @@ class Assignment(_Table):
     def gpu(self) -> int | None:
         return None if self.device == "cpu" else int(self.device.removeprefix("cuda:"))
 
+    @property
+    def last(self) -> int | None:
+        """The last layer that it names; None where it names none."""
+        found = _LAYERS.fullmatch(self.layers)
+        named = (found["one"] or found["to"]) if found else None
+        return int(named) if named else None
+
     def covers(self, layer: int) -> bool:
         found = _LAYERS.fullmatch(self.layers)
         if found is None or self.layers == "all":

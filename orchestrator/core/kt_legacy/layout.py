@@ -50,6 +50,8 @@ def problems(form: Form, tree: Tree, *, gpus: int | None, marlin: bool) -> Itera
             yield f"{where}: it never applies, since rules before it cover all that it covers"
         else:
             yield from (f"{where}: {why}" for why in _twice(form, number - 1, tree))
+            if rule.last is not None and rule.last >= tree.layers:
+                yield f"{where}: the model's layers end with {tree.layers - 1}"
     yield from _homeless(form, tree)
     if gpus is not None and form.gpus > gpus:
         yield f"it takes {form.gpus} GPUs, and this host has {gpus}"
