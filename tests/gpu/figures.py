@@ -257,6 +257,37 @@ def llamacpp(report: Report) -> Iterator[str]:
         ),
     )
 
+    wide = [form for name, form in report.items() if name.startswith("wide ")]
+    if not wide:
+        return
+    yield ""
+    yield from _table(
+        (
+            "two layers of full width, files with `attn_kv_b`",
+            *(f"{f['context']} tokens" for f in wide),
+        ),
+        [
+            (what, *(_or_missing(said, form) for form in wide))
+            for what, said in (
+                ("checks that failed", lambda f: ", ".join(f["failed"]) or "none"),
+                ("VRAM found, of the budget", lambda f: _of_budget(f["vram"])),
+                ("compute buffer on the card, by its log", logged("CUDA0 compute")),
+                (
+                    "budget: compute buffer + experts for long prompts",
+                    lambda f: " + ".join(
+                        _mib(f["vram"]["budget"][term])
+                        for term in ("compute buffer", "experts for long prompts")
+                    ),
+                ),
+                (
+                    "a prompt of 1500 tokens",
+                    lambda f: f"{f['timings']['prompt_per_second']:.0f} tokens/s",
+                ),
+                ("RSS, anonymous and of files", lambda f: _rss(f["ram"]["rss"])),
+            )
+        ],
+    )
+
 
 def _of_budget(vram: Report) -> str:
     return f"{_mib(vram['found_bytes'])} of {_mib(vram['budget_bytes'])}"
