@@ -229,6 +229,9 @@ def llamacpp(report: Report) -> Iterator[str]:
     def row(what: str, said: Any) -> tuple[object, ...]:
         return what, _or_missing(said, older), _or_missing(said, newer)
 
+    def ratio(name: str) -> Any:
+        return lambda form: f"{form['vram'][name]:.3f}"
+
     def logged(*names: str) -> Any:
         return lambda form: ", ".join(f"{form['vram']['log_mib'][name]:.2f} MiB" for name in names)
 
@@ -244,11 +247,8 @@ def llamacpp(report: Report) -> Iterator[str]:
                 lambda f: f"{f['experts']['tensors']}, {', '.join(f['experts']['where'])}",
             ),
             row("weights on the card, by its log", logged("CUDA0 model")),
-            row("those / budget", lambda f: f["vram"]["weights, log / budget"]),
-            row(
-                "KV cache on the card, by its log / budget",
-                lambda f: f["vram"]["KV cache, log / budget"],
-            ),
+            row("those / budget", ratio("weights, log / budget")),
+            row("KV cache on the card, by its log / budget", ratio("KV cache, log / budget")),
             row(
                 "compute buffer: on the card, in RAM", logged("CUDA0 compute", "CUDA_Host compute")
             ),
