@@ -229,6 +229,9 @@ def llamacpp(report: Report) -> Iterator[str]:
     def row(what: str, said: Any) -> tuple[object, ...]:
         return what, _or_missing(said, older), _or_missing(said, newer)
 
+    def ratio(name: str) -> Any:
+        return lambda form: f"{form['vram'][name]:.3f}"
+
     def logged(*names: str) -> Any:
         return lambda form: ", ".join(f"{form['vram']['log_mib'][name]:.2f} MiB" for name in names)
 
@@ -244,17 +247,45 @@ def llamacpp(report: Report) -> Iterator[str]:
                 lambda f: f"{f['experts']['tensors']}, {', '.join(f['experts']['where'])}",
             ),
             row("weights on the card, by its log", logged("CUDA0 model")),
-            row("those / budget", lambda f: f["vram"]["weights, log / budget"]),
-            row(
-                "KV cache on the card, by its log / budget",
-                lambda f: f["vram"]["KV cache, log / budget"],
-            ),
+            row("those / budget", ratio("weights, log / budget")),
+            row("KV cache on the card, by its log / budget", ratio("KV cache, log / budget")),
             row(
                 "compute buffer: on the card, in RAM", logged("CUDA0 compute", "CUDA_Host compute")
             ),
             row("VRAM found, of the budget", lambda f: _of_budget(f["vram"])),
             row("RSS, anonymous and of files", lambda f: _rss(f["ram"]["rss"])),
         ),
+    )
+
+    wide = [form for name, form in report.items() if name.startswith("wide ")]
+    if not wide:
+        return
+    yield ""
+    yield from _table(
+        (
+            "two layers of full width, files with `attn_kv_b`",
+            *(f"{f['context']} tokens" for f in wide),
+        ),
+        [
+            (what, *(_or_missing(said, form) for form in wide))
+            for what, said in (
+                ("checks that failed", lambda f: ", ".join(f["failed"]) or "none"),
+                ("VRAM found, of the budget", lambda f: _of_budget(f["vram"])),
+                ("compute buffer on the card, by its log", logged("CUDA0 compute")),
+                (
+                    "budget: compute buffer + experts for long prompts",
+                    lambda f: " + ".join(
+                        _mib(f["vram"]["budget"][term])
+                        for term in ("compute buffer", "experts for long prompts")
+                    ),
+                ),
+                (
+                    "a prompt of 1500 tokens",
+                    lambda f: f"{f['timings']['prompt_per_second']:.0f} tokens/s",
+                ),
+                ("RSS, anonymous and of files", lambda f: _rss(f["ram"]["rss"])),
+            )
+        ],
     )
 
 

@@ -19,8 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fitting import a_profile, settings_of
-from gpu.engine import CONTEXT_TOKENS, KEY, MAX_TOKENS, PATIENCE_S, Engine, free_port
+from gpu import synthetic_model
+from gpu.engine import COMPLETIONS, CONTEXT_TOKENS, KEY, MAX_TOKENS, PATIENCE_S, Engine, free_port
 from gpu.forms import newer, older
 from gpu.kt_legacy import FIXTURES, ODD, REPLIES, STORY, STORY_BEGINS, text, user
 from gpu.memory import headers_of, inventory, rss, used_mib
@@ -37,6 +40,7 @@ _BUFFER = re.compile(
 )
 _OVERRIDDEN = re.compile(r"tensor (?P<name>\S+) \(.*\) buffer type overridden to (?P<where>\w+)")
 _WEIGHTS_CLOSE = 0.05
+WIDE_CONTEXTS = (4096, 16_384)
 Report = dict[str, Any]
 
 
@@ -48,8 +52,8 @@ class Form:
     held: Inventory
 
 
-def a_form(name: str, weights: Weights) -> Form:
-    folder = weights.weights_dir / folder_of("fixtures/tinyseek") / weights.gguf_dir
+def a_form(name: str, weights: Weights, repo: str = "fixtures/tinyseek") -> Form:
+    folder = weights.weights_dir / folder_of(repo) / weights.gguf_dir
     files = headers_of(sorted(folder.glob("*.gguf")))
     return Form(name, weights, tuple(files), inventory(files))
 
@@ -145,37 +149,59 @@ def speed(engine: Engine, form: Form, report: Report) -> None:
 
 
 def memory(engine: Engine, form: Form, report: Report) -> None:
-    """After a prompt that fills the context: VRAM beside the budget, and the log's own figures."""
     engine.chat(user("The quick brown fox. " * (CONTEXT_TOKENS // 10)), max_tokens=8)
+    compare(engine, form, CONTEXT_TOKENS, report)
+
+
+def compare(engine: Engine, form: Form, context_tokens: int, report: Report) -> None:
+    """After a long prompt: VRAM and RAM beside the budget, and the log's own figures."""
     profile = a_profile("deepseek-r1-ud-iq1s")
-    settings = settings_of(profile, context_tokens=CONTEXT_TOKENS, slots=1)
+    settings = settings_of(profile, context_tokens=context_tokens, slots=1)
     (card,) = card_terms(profile, settings, form.held, 1)
     ram = memory_terms(profile, settings, form.held, on_card=True)
     said = buffers(engine.log.read_text(errors="replace"))
     found = (used_mib() - report["vram_mib_before"]) << 20
     terms = {term.name: term.size_bytes for term in card}
-    report["vram"] = {
-        "budget": terms,
-        "budget_bytes": sum(terms.values()),
-        "found_bytes": found,
-        "log_mib": said,
-    }
-    (engine_process,) = children_of(engine.process.pid)
+    (program,) = children_of(engine.process.pid)
+    vram = {"budget": terms, "budget_bytes": sum(terms.values()), "found_bytes": found}
+    report["vram"] = vram | {"log_mib": said, "budget / found": sum(terms.values()) / max(found, 1)}
     report["ram"] = {
         "budget": {term.name: term.size_bytes for term in ram},
-        "rss": rss(engine_process),
+        "rss": rss(program),
     }
     assert found <= sum(terms.values()), report["vram"]
     on_card = sum(form.held.bytes_of(kind) for kind in ON_CARD)
-    ratio = said["CUDA0 model"] * (1 << 20) / on_card
-    report["vram"]["weights, log / budget"] = round(ratio, 4)
-    assert abs(ratio - 1) < _WEIGHTS_CLOSE
-    kv = said["CUDA0 KV"] * (1 << 20) / terms["KV cache"]
-    report["vram"]["KV cache, log / budget"] = round(kv, 4)
-    assert abs(kv - 1) < 0.01
+    weights = said["CUDA0 model"] * (1 << 20) / on_card
+    cache = said["CUDA0 KV"] * (1 << 20) / terms["KV cache"]
+    report["vram"] |= {"weights, log / budget": weights, "KV cache, log / budget": cache}
+    assert abs(weights - 1) < _WEIGHTS_CLOSE
+    assert abs(cache - 1) < 0.01
     assert "CPU KV" not in said
     in_ram = sum(said[name] for name in said if name.startswith("CPU") and name.endswith("model"))
     assert in_ram * (1 << 20) >= form.held.bytes_of(WeightClass.ROUTED_EXPERTS)
+
+
+def of_full_width(work: Path, out: Path, context_tokens: int) -> Report:
+    """One layer of DeepSeek-V3's experts and one without: what estimates are worth at that width."""
+    report: Report = {"failed": {}, "vram_mib_before": used_mib(), "context": context_tokens}
+    shape = synthetic_model.Shape(layers=2)
+    weights = synthetic_model.write(
+        shape, FIXTURES / "hf", work / "wide", time.monotonic() + 120, for_llamacpp=True
+    )
+    form = a_form("wide", weights, synthetic_model.REPO)
+    log = out / f"llamacpp-wide-{context_tokens}.log"
+
+    def read_and_compare(engine: Engine, form: Form, report: Report) -> None:
+        prompt = np.random.default_rng(7).integers(300, shape.vocabulary, 1500).tolist()
+        body = {"model": "tiny", "prompt": prompt, "max_tokens": 16, "temperature": 0}
+        status, _, data = engine.ask("POST", COMPLETIONS, body)
+        assert status == 200, data
+        report["timings"] = json.loads(data).get("timings")
+        compare(engine, form, context_tokens, report)
+
+    more = {"LLAMA_ARG_LOG_VERBOSITY": "5", "CONTEXT_TOKENS": str(context_tokens)}
+    _run(form, work, log, (experts_in_ram, read_and_compare), report, **more)
+    return report
 
 
 def children_of(pid: int) -> list[int]:
@@ -269,6 +295,9 @@ def main(work: Path, out: Path) -> int:
         _save(reports, out)
     reports["without a GPU"] = without_a_gpu(forms[0], work)
     _save(reports, out)
+    for context_tokens in WIDE_CONTEXTS:
+        reports[f"wide {context_tokens}"] = of_full_width(work, out, context_tokens)
+        _save(reports, out)
     print(json.dumps(reports, indent=1))
     return 1 if any(report["failed"] for report in reports.values()) else 0
 

@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 
 from gpu.proven import Weights, folder_of, receipted
-from images.wire.tests.gguf_files import TensorOf, Value, a_header, tensor_bytes
+from images.wire.tests.gguf_files import (
+    Short,
+    Signed,
+    TensorOf,
+    Value,
+    a_header,
+    tensor_bytes,
+)
 from orchestrator.core.kt_legacy.tree import Tree
 
 REPO = "synthetic/deepseek-v3-width"
@@ -54,10 +61,13 @@ class Shape:
         return Tree(layers=self.layers, dense_layers=self.dense_layers, yarn=True)
 
 
-def write(shape: Shape, tinyseek: Path, work: Path, deadline_s: float) -> Weights:
+def write(
+    shape: Shape, tinyseek: Path, work: Path, deadline_s: float, *, for_llamacpp: bool = False
+) -> Weights:
     """Nothing but this program makes these files, so their lock needs no digest: it has zeros."""
     folder = work / folder_of(REPO)
-    names = _write_shards(shape, folder / "weights", deadline_s)
+    more = _for_llamacpp(shape) if for_llamacpp else {}
+    names = _write_shards(shape, more, folder / "weights", deadline_s)
     (folder / "hf").mkdir(parents=True, exist_ok=True)
     _write_config(shape, tinyseek, folder / "hf")
     paths = [f"weights/{name}" for name in names]
@@ -66,7 +76,9 @@ def write(shape: Shape, tinyseek: Path, work: Path, deadline_s: float) -> Weight
     return replace(found, model_dir="hf")
 
 
-def _write_shards(shape: Shape, folder: Path, deadline_s: float) -> list[str]:
+def _write_shards(
+    shape: Shape, more: dict[str, Value], folder: Path, deadline_s: float
+) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     shards = [list(_of_layer(shape, layer)) for layer in range(shape.layers)]
     shards.append(list(_outside(shape)))
@@ -75,11 +87,11 @@ def _write_shards(shape: Shape, folder: Path, deadline_s: float) -> list[str]:
 
     def one(number: int) -> None:
         split: dict[str, Value] = {
-            "split.no": number,
-            "split.count": len(shards),
-            "split.tensors.count": sum(map(len, shards)),
+            "split.no": Short(number),
+            "split.count": Short(len(shards)),
+            "split.tensors.count": Signed(sum(map(len, shards))),
         }
-        said = _metadata(shape) | split if number == 0 else split
+        said = _metadata(shape) | more | split if number == 0 else split
         _write_shard(folder / names[number], said, shards[number], tiles, deadline_s)
 
     with ThreadPoolExecutor(_WRITERS) as pool:
@@ -210,6 +222,18 @@ def _metadata(shape: Shape) -> dict[str, Value]:
     }
     found: dict[str, Value] = {"general.architecture": "deepseek2"}
     return found | {f"deepseek2.{name}": number for name, number in said.items()}
+
+
+def _for_llamacpp(shape: Shape) -> dict[str, Value]:
+    """What it does not do without: kt-legacy has it from elsewhere. The words mean nothing."""
+    bytes_of_text = [f"<0x{byte:02X}>" for byte in range(256)]
+    words = ["<unk>", "<s>", "</s>", *bytes_of_text]
+    return {
+        "deepseek2.attention.layer_norm_rms_epsilon": 1e-6,
+        "deepseek2.expert_weights_scale": 2.5,
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": [*words, *(f"w{n}" for n in range(len(words), shape.vocabulary))],
+    }
 
 
 def _write_config(shape: Shape, tinyseek: Path, folder: Path) -> None:

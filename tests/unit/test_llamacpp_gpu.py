@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hosts
-from fitting import a_profile, deepseek_r1, deepseek_r1_newer, settings_of
+from fitting import a_profile, deepseek_r1, deepseek_r1_newer, settings_of, tinyseek
 from judged import CONFIGS
 from orchestrator import prepare
 from orchestrator.choosing import Considered
@@ -18,11 +19,12 @@ from orchestrator.core.facts import Docker, HostFacts
 from orchestrator.core.images import BASE, RECIPES, Images, a_build, architectures
 from orchestrator.core.inventory import Inventory
 from orchestrator.core.placement import DOCKER_SHM_BYTES, Placement, place
-from orchestrator.core.plan import COMPOSE_FILES, Folders, stack_env
+from orchestrator.core.plan import COMPOSE_FILES, BaseSystem, Folders, stack_env
 from orchestrator.core.recommend import Pick, tokens_per_s
-from orchestrator.core.settings import Layer
+from orchestrator.core.settings import Layer, Settings
 from orchestrator.core.terms import memory_terms
 from orchestrator.core.vram import card_terms
+from orchestrator.place import Place
 
 UD = a_profile("deepseek-r1-0528-ud-iq1s")
 HOST = hosts.rtx4090_480gb_two_sockets()
@@ -178,6 +180,14 @@ def test_two_cards_hold_together_what_one_would() -> None:
     assert second["KV cache"] == one[0]["KV cache"] * 30 // 61
 
 
+def test_layers_are_dealt_out_as_llamacpp_does_it() -> None:
+    """Its rule: layer `i` is on the first card whose part of all ends beyond i / (layers + 1)."""
+    first, second = amounts(tinyseek(), 2)
+    # Of 4 layers and the output: 0, 1/5 and 2/5 are below a half; 3/5 and the output are not.
+    assert first["KV cache"] == 3 * second["KV cache"]
+    assert "output" in second
+
+
 def test_beside_a_card_ram_holds_the_experts_and_the_embedding_and_no_cache() -> None:
     settings = settings_of(UD)
     found = {t.name: t for t in memory_terms(UD, settings, deepseek_r1_newer(), on_card=True)}
@@ -188,8 +198,8 @@ def test_beside_a_card_ram_holds_the_experts_and_the_embedding_and_no_cache() ->
 
 
 def test_ram_is_judged_by_what_is_left_in_it() -> None:
-    """The profile's published figure is for the CPU alone."""
-    advice = advised(HOST)
+    """The profile's published figure, 199.9 GB, is for the CPU alone."""
+    advice = advised(HOST, tinyseek())
     needed = sum(share.need_bytes for share in advice.budget.ram)
     memory = next(found for found in advice.findings if found.check == "memory")
     assert memory.needed == f"{needed / 1e9:.1f} GB"
@@ -241,6 +251,23 @@ def test_the_image_for_cards_is_compiled_for_the_hosts_own() -> None:
     assert architectures([(12, 0), (8, 9), (8, 9)]) == "89 120"
     tags = {a_build(recipe, "0", {"CUDA_ARCHITECTURES": cards}).ref for cards in ("86", "89")}
     assert len(tags) == 2
+
+
+def test_the_build_is_told_which_cards(tmp_path: Path) -> None:
+    place = Place(
+        root=LOCAL, state=tmp_path, secrets=tmp_path, weights=tmp_path, configs=LOCAL / "configs"
+    )
+    base = BaseSystem(ref="rootfs:1", from_registry=False)
+    builds = {
+        build.recipe.name: build
+        for build in prepare._builds(place, base, Images("llamacpp", "89"), Settings(), (1, 1))
+    }
+    assert "inference-llamacpp" not in builds
+    told = builds["inference-llamacpp-cuda"].build_args
+    assert told["CUDA_ARCHITECTURES"] == "89"
+    assert all(
+        "CUDA_ARCHITECTURES" not in b.build_args for n, b in builds.items() if "cuda" not in n
+    )
 
 
 def test_how_long_compiling_takes_is_said_before_it_begins() -> None:

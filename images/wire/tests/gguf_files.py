@@ -24,10 +24,21 @@ def tinyseek(quant: str = "Q4_K_M") -> dict[str, tuple[Header, int]]:
     }
 
 
-UINT32, INT32, STRING, ARRAY = 4, 5, 8, 9
+UINT16, UINT32, INT32, FLOAT32, STRING, ARRAY = 2, 4, 5, 6, 8, 9
 F32, Q4_K = 0, 12
-Value = int | str | Sequence[str] | Sequence[int]
+Value = int | float | str | Sequence[str] | Sequence[int]
 TensorOf = tuple[str, str, tuple[int, ...]]  # name, type, shape
+
+
+class Short(int):
+    """A number that is written as UINT16, as llama.cpp wants those of shards."""
+
+
+class Signed(int):
+    """A number that is written as INT32, as llama.cpp wants the number of tensors of all shards."""
+
+
+_NUMBERS = ((Short, UINT16, "H"), (Signed, INT32, "i"), (int, UINT32, "I"), (float, FLOAT32, "f"))
 
 
 def text(content: str) -> bytes:
@@ -35,8 +46,9 @@ def text(content: str) -> bytes:
 
 
 def value(content: Value) -> bytes:
-    if isinstance(content, int):
-        return struct.pack("<II", UINT32, content)
+    if isinstance(content, int | float):
+        number, form = next(how for kind, *how in _NUMBERS if isinstance(content, kind))
+        return struct.pack(f"<I{form}", number, content)
     if isinstance(content, str):
         return struct.pack("<I", STRING) + text(content)
     numbers = [entry for entry in content if isinstance(entry, int)]
