@@ -88,8 +88,8 @@ def _whole_chat(recording: Recording) -> Any:
 
 def _less_its_own(answer: dict[str, Any]) -> dict[str, Any]:
     """Without what differs between two answers to one question: one was recorded as a stream."""
-    own = {name: None for name in ("id", "created", "timings") if name in answer}
-    usage = {**answer["usage"], "prompt_tokens_details": None}
+    own = dict.fromkeys({"id", "created", "timings"} & answer.keys(), "its own")
+    usage = {**answer["usage"], "prompt_tokens_details": "its own"}
     return {**answer, **own, "usage": usage}
 
 
