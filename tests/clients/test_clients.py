@@ -233,7 +233,7 @@ def _prompts(name: str) -> dict[str, str]:
     refusal = [_encoded(b'{"error":{"message":"boom"}}')]
     paces: dict[str, dict[str, object]] = {
         "talk": {"raw_b64": _talk()},
-        "plain": {"raw_b64": [_encoded(_whole())]},
+        "plain": {"raw_b64": _plain()},
         "occupy": {"ticks": 3, "tick_s": 0.4},
         "limit": {"status": 429, "raw_b64": refusal},
         "busy": {"status": 503, "raw_b64": refusal, "headers": {"x-mark": _mark(name)}},
@@ -243,15 +243,16 @@ def _prompts(name: str) -> dict[str, str]:
     return {case: "paced: " + json.dumps({"tick_s": 0.0, **pace}) for case, pace in paces.items()}
 
 
-def _whole() -> bytes:
-    choice: dict[str, object] = {
-        "index": 0,
-        "message": {"role": "assistant", "content": PLAIN},
-        "finish_reason": "stop",
-    }
-    named = {"id": "c", "object": "chat.completion", "created": 1, "model": "paced"}
-    told: dict[str, object] = {**named, "choices": [choice], "usage": _USAGE}
-    return json.dumps(told, ensure_ascii=False).encode()
+def _plain() -> list[str]:
+    """What the engine streams for whoever asks for a whole answer."""
+    said = {"role": "assistant", "content": PLAIN}
+    choices = ({"index": 0, "delta": said}, {"index": 0, "delta": {}, "finish_reason": "stop"})
+    events = [
+        *(_chunk(choices=[choice]) for choice in choices),
+        _chunk(choices=[], usage=_USAGE),
+        b"data: [DONE]\n\n",
+    ]
+    return [_encoded(event) for event in events]
 
 
 def _talk() -> list[str]:

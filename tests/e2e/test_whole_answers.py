@@ -70,6 +70,11 @@ def _less_its_own(answer: dict[str, Any]) -> dict[str, Any]:
     if "usage" in kept:
         # How much of the prompt is still there depends on who asked last.
         del kept["usage"]["prompt_tokens_details"]
+    for choice in kept["choices"]:
+        if choice.get("logprobs"):
+            # In the stream of a chat nothing is said of the token that ended it.
+            said = choice["logprobs"]["content"]
+            choice["logprobs"]["content"] = [each for each in said if each["token"]]
     return kept
 
 

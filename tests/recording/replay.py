@@ -12,6 +12,8 @@ from recording.asked import STORY, requests, sign_of
 from recording.recorded import Recording, Spoken
 
 _PATIENCE_S = 20
+# A gateway may make a stream of what its client asks for whole.
+_CHATS = frozenset({"chat", "chat, stream with usage"})
 # The same request as another one, but for its key or its model.
 _TOLD_APART = frozenset({"models, wrong key", "unknown model", "wrong key", "no key"})
 
@@ -64,7 +66,7 @@ class Replay(ThreadingHTTPServer):
             name = "unknown model"
         self.asked.append(name)
         refused_beside = self.recording.second.status != answers["chat"].status
-        if name == "chat" and refused_beside and self.telling.is_set() and not self.met.is_set():
+        if name in _CHATS and refused_beside and self.telling.is_set() and not self.met.is_set():
             self.met.set()
             return self.recording.second
         return answers[name]

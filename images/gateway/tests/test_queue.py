@@ -96,9 +96,9 @@ def test_openai_python_skips_the_comments(narrow: Gateway, busy: Client) -> None
     assert stream.response.headers["x-queue-position"] == "0"
     busy.leave()
     assert [chunk.choices[0].delta.content for chunk in stream] == [
-        "tick 0 ",
-        "tick 1 ",
-        "tick 2 ",
+        "tick 0",
+        " tick 1",
+        " tick 2",
     ]
 
 

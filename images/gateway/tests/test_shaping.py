@@ -8,6 +8,7 @@ import pytest
 
 from gateway.dialects.openai import CHAT, COMPLETIONS, Generation
 from gateway.engine_request import EngineRequest
+from gateway.policy import Policy
 from images.gateway.tests.shaping_support import chat, policy, refusal_of, shape
 
 HELLO = [{"role": "user", "content": "北京 🐼"}]
@@ -142,6 +143,22 @@ def test_a_stream_always_asks_the_engine_for_its_usage(
 
 def test_an_answer_without_stream_is_not_asked_for_usage() -> None:
     assert shape(chat(), policy()).body == chat()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{}, {"stream": False}, {"stream": None},
+     {"stream": False, "stream_options": {"include_usage": True}}],
+)  # fmt: skip
+@pytest.mark.parametrize("model", [{}, {"engine": "TinySeek-Q4"}])
+def test_a_stream_is_asked_for_whatever_else_is_changed(
+    said: dict[str, Any], model: dict[str, str]
+) -> None:
+    here = Policy.model_validate({"model": model})
+    asked = shape(chat(model="any", **said), here)
+    assert (asked.stream, asked.assembled) == (False, True)
+    assert (_sent(asked)["stream"], _sent(asked)["model"]) == (True, model.get("engine", "any"))
+    assert _sent(asked) == asked.parsed
 
 
 def test_a_later_turn_begins_with_the_digests_of_the_earlier_one() -> None:

@@ -100,14 +100,14 @@ def _answers(parsed: Mapping[str, Any]) -> int:
 
 
 def _body(body: bytes, parsed: Mapping[str, Any], changes: Mapping[str, Any]) -> bytes:
-    # orjson writes raw UTF-8: models imitate escapes that they find in their history.
+    rewritten = changes.keys() & parsed.keys()
+    if rewritten == {"stream"} and (on := with_stream_on(body)) is not None:
+        body, changes = on, {name: changes[name] for name in changes if name != "stream"}
+    elif rewritten:
+        # orjson writes raw UTF-8: models imitate escapes that they find in their history.
+        return orjson.dumps({**parsed, **changes})
     if not changes:
         return body
-    if "stream" in changes and "stream" in parsed and (on := with_stream_on(body)) is not None:
-        body = on
-        changes = {name: value for name, value in changes.items() if name != "stream"}
-    if changes.keys() & parsed.keys():
-        return orjson.dumps({**parsed, **changes})
     # What is only added needs no rewriting of the rest: it goes before the last brace.
     head = body.rstrip()[:-1].rstrip()
     return head + (b"," if parsed else b"") + orjson.dumps(changes)[1:]
