@@ -136,6 +136,20 @@ def test_a_request_that_kills_the_engine_twice_is_not_sent_a_third_time(
     assert len(sent) == 2
 
 
+def test_an_engine_that_is_busy_is_asked_until_the_longest_wait_is_over(
+    killable: Killable, tmp_path: Path
+) -> None:
+    """As kt-legacy is, one request at a time, while it still works for who asked it directly."""
+    request_id = new_id()
+    with running_gateway(_holding(tmp_path, killable, max_wait_s=4)) as gateway:
+        answer = gateway.ask(
+            "POST", CHAT, chat_body(status=503, stream=False), {"x-request-id": request_id}
+        )
+        sent = [seen for seen in killable.seen.seen() if seen["request_id"] == request_id]
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "model_on_hold")
+    assert len(sent) > 2
+
+
 def test_who_waits_for_a_lost_engine_longer_than_the_longest_wait_is_told_why(
     killable: Killable, tmp_path: Path
 ) -> None:

@@ -164,7 +164,7 @@ class Exchange:
                 if not self._is_lost(error, relay):
                     raise
                 self._services.watch.lost()
-                if not relay.may_ask_again(sent=not isinstance(error, EngineUnreachableError)):
+                if not relay.may_ask_again(sent=error.may_have_begun):
                     raise
                 _log.info("waits again: %s", error, extra={"fields": _named(scope)})
                 held.kept = True

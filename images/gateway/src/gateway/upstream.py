@@ -26,10 +26,14 @@ class EngineError(Exception):
 
     engine_ended = True
     """It works on the request no more."""
+    may_have_begun = True
+    """It may have died of the request, so that it must not get it again and again."""
 
 
 class EngineUnreachableError(EngineError):
     """No connection: the request never reached the engine."""
+
+    may_have_begun = False
 
 
 class EngineConnectLateError(EngineUnreachableError):
@@ -46,6 +50,8 @@ class EngineCutOffError(EngineError):
 
 class EngineBusyError(EngineError):
     """The engine's own line is full."""
+
+    may_have_begun = False
 
 
 class Answer:
