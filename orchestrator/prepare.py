@@ -1,6 +1,6 @@
 """Everything that is settled before the first step: weights, sources, images, plan."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -354,7 +354,29 @@ def _images_of(considered: Considered) -> Images:
 def _builds(
     place: Place, base: BaseSystem, images: Images, settings: Settings, owner: tuple[int, int]
 ) -> tuple[Build, ...]:
-    """The images that this version can make of those the profile needs, the base image first."""
+    """The images of what the profile needs, the base image first."""
+    recipes = images.of_service()
+    if not settings.metrics:
+        del recipes["prometheus"]
+    return _builds_of(recipes.values(), images.cards, place, base, settings, owner)
+
+
+def every_build(
+    settings: Settings, place: Place, lookout: EngineLookout, owner: tuple[int, int]
+) -> tuple[Build, ...]:
+    """The images of this version, the base image first, but those that are compiled for cards."""
+    names = (name for name, recipe in RECIPES.items() if not recipe.for_cards)
+    return _builds_of(names, "", place, _base_system(settings, lookout), settings, owner)
+
+
+def _builds_of(  # noqa: PLR0913, PLR0917 - all that a name depends on
+    names: Iterable[str],
+    cards: str,
+    place: Place,
+    base: BaseSystem,
+    settings: Settings,
+    owner: tuple[int, int],
+) -> tuple[Build, ...]:
     mirror = settings.debian_mirror
     base_arguments = {"ROOTFS": base.ref} | ({"DEBIAN_MIRROR": mirror} if mirror else {})
     base_build = a_build(BASE, sources_digest(place.images, BASE), base_arguments)
@@ -363,14 +385,10 @@ def _builds(
     def service_build(recipe: Recipe) -> Build:
         arguments = {"BASE": base_build.ref, **recipe.build_args}
         arguments |= ownership if recipe.owned else {}
-        arguments |= {"CUDA_ARCHITECTURES": images.cards} if recipe.for_cards else {}
+        arguments |= {"CUDA_ARCHITECTURES": cards} if recipe.for_cards else {}
         return a_build(recipe, sources_digest(place.images, recipe), arguments)
 
-    recipes = images.of_service()
-    if not settings.metrics:
-        del recipes["prometheus"]
-    names = recipes.values()
-    return (base_build, *(service_build(RECIPES[name]) for name in names if name in RECIPES))
+    return (base_build, *(service_build(RECIPES[name]) for name in names))
 
 
 def _image_refs(images: Images, builds: tuple[Build, ...]) -> Mapping[str, str]:

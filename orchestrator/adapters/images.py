@@ -34,13 +34,18 @@ def sources_digest(context: Path, recipe: Recipe) -> str:
     """sha256 over the recipe's files: relative path, mode's x bit and content of each."""
     digest = hashlib.sha256()
     for source in recipe.sources:
-        for path in sorted((context / source).rglob("*")):
+        for path in sorted(_files(context / source)):
             relative = path.relative_to(context)
             if path.is_file() and NOT_SOURCES.isdisjoint(relative.parts):
                 executable = os.access(path, os.X_OK)
                 content = hashlib.sha256(path.read_bytes()).hexdigest()
                 digest.update(f"{relative} {executable} {content}\n".encode())
     return digest.hexdigest()
+
+
+def _files(source: Path) -> Iterator[Path]:
+    """`source`: a folder, or one file of another image's."""
+    return iter((source,)) if source.is_file() else source.rglob("*")
 
 
 class DockerImages:
@@ -111,6 +116,29 @@ class DockerImages:
         """Build secrets: the host's CA bundle, and what it tells pip. Nothing of them stays."""
         ca = [f"id=ca,src={self._ca_bundle}"] if self._ca_bundle else []
         return [*ca, f"id=pip,src={pip}"]
+
+
+def inventory_of(ref: str, scanner: Path) -> str:
+    """What an image holds, as CycloneDX JSON: read by syft from within a container of it.
+
+    So nothing of the image is copied. It sees no network, and nothing of this host but `scanner`.
+    """
+    name, _, tag = ref.rpartition(":")
+    within = ["scan", "dir:/", "--exclude", "./syft", "--quiet", "--output", "cyclonedx-json"]
+    named = ["--source-name", name, "--source-version", tag]
+    outside = [
+        *("docker", "run", "--rm", "--pull", "never", "--network", "none", "--read-only"),
+        *("--cap-drop", "ALL", "--tmpfs", "/tmp", "--env", "SYFT_CHECK_FOR_APP_UPDATE=false"),  # noqa: S108
+        *("--mount", f"type=bind,source={scanner},target=/syft,readonly", "--entrypoint", "/syft"),
+    ]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words
+            [*outside, ref, *within, *named], capture_output=True, text=True, check=True
+        )
+    except subprocess.CalledProcessError as error:
+        last = next(reversed(error.stderr.strip().splitlines()), "it said nothing")
+        raise ActionFailed(f"the packages of {ref} can't be listed: {last}") from error
+    return done.stdout
 
 
 def pip_settings(listing: str) -> str:

@@ -114,6 +114,18 @@ def test_an_images_digest_follows_its_sources_and_nothing_else(tmp_path: Path) -
     assert images.sources_digest(tmp_path, recipe) != changed
 
 
+def test_one_file_of_another_images_counts_and_its_neighbours_do_not(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "shared").write_text("1")
+    (tmp_path / "other" / "own").write_text("1")
+    recipe = Recipe(name="x", dockerfile="x/Dockerfile", sources=("other/shared",))
+    before = images.sources_digest(tmp_path, recipe)
+    (tmp_path / "other" / "own").write_text("2")
+    assert images.sources_digest(tmp_path, recipe) == before
+    (tmp_path / "other" / "shared").write_text("2")
+    assert images.sources_digest(tmp_path, recipe) != before
+
+
 def test_an_images_name_follows_its_digest_and_its_arguments() -> None:
     recipe = RECIPES["gateway"]
     refs = {
