@@ -15,6 +15,8 @@ main() {
     options=()
     # Its metadata asks for more than its slim mode needs: requirements.in beside it is the slim list.
     if [[ $input == */open-webui.in ]]; then options=(--no-deps); fi
+    # Its packages need the one that pyproject.toml leaves out of all others' requirements.
+    if [[ $input == */kt-sglang/* ]]; then options=(--no-config); fi
     compile --python-version 3.11 "${options[@]}" "$input" -o "${input%.in}.lock"
   done < <(git ls-files 'images/*.in')
   while IFS= read -r input; do

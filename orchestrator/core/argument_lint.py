@@ -9,9 +9,9 @@ from orchestrator.core.inventory import ModelShape
 from orchestrator.core.kt_legacy.command import fits_a_line
 from orchestrator.core.pins import cores_on
 from orchestrator.core.placement import Placement
-from orchestrator.core.profile import Engine, KtSglangOptions
+from orchestrator.core.profile import Engine, ExpertMethod
 
-METHODS = frozenset(get_args(KtSglangOptions.model_fields["method"].annotation))
+METHODS = frozenset(get_args(ExpertMethod))
 # Those that the full-GPU prefill can write back from: kt_kernel's NativeMoEWrapper.
 NATIVE_METHODS = frozenset(
     {"RAWINT4", "FP8", "BF16", "FP8_PERCHANNEL", "GPTQ_INT4", "MXFP4", "MXFP8"}
@@ -22,14 +22,16 @@ SPLIT_COLUMNS = 256  # LLAMAFILE splits experts over pools in units of it
 Flags = Mapping[str, str]
 
 
-def problems(
+def problems(  # noqa: PLR0913 - all that decides
     engine: Engine,
     arguments: Sequence[str],
     placement: Placement,
     facts: HostFacts,
     shape: ModelShape | None = None,
+    *,
+    experts: bool = True,
 ) -> Iterator[str]:
-    """Each in one sentence. `shape`: the model's, where it is known."""
+    """Each in one sentence. `shape`: the model's, where it is known. `experts`: has it any?"""
     if engine is Engine.LLAMACPP:
         yield from _llamacpp(
             dict(argument.partition("=")[::2] for argument in arguments), placement
@@ -39,7 +41,8 @@ def problems(
     if engine is Engine.KT_LEGACY:
         yield from _kt_legacy(arguments, flags, placement, facts)
     else:
-        yield from _kt_sglang(flags, facts, shape)
+        yield from _kt_sglang(arguments, flags, placement)
+        yield from _kt_experts(flags, facts, shape) if experts else _no_experts(flags)
 
 
 def _flags(arguments: Sequence[str]) -> Flags:
@@ -112,21 +115,44 @@ def _on_a_hub(path: str) -> bool:
     return "://" in path or not path
 
 
-def _kt_sglang(flags: Flags, facts: HostFacts, shape: ModelShape | None) -> Iterator[str]:
-    for name in ("--model", "--kt-weight-path"):
-        if not flags.get(name, "").startswith("/"):
-            given = flags.get(name) or "is not given"
-            yield f"{name} {given}: it must be a folder of the container, else a hub would be asked"
+def _folder(name: str, flags: Flags) -> Iterator[str]:
+    """The launcher puts the folder of the proven weights before it."""
+    given = flags.get(name, "")
+    if _on_a_hub(given):
+        yield f"{name} {given or 'is not given'}: it must be a folder here, no hub is asked at a start"
+
+
+def _kt_sglang(arguments: Sequence[str], flags: Flags, placement: Placement) -> Iterator[str]:
+    yield from _folder("--model", flags)
+    if PurePosixPath(flags.get("--model", "")).suffix == ".gguf":
+        yield "--model must be a folder of safetensors: sglang reads no GGUF of these models"
     if not flags.get("--served-model-name"):
         yield "--served-model-name is not set: clients would have to know the path"
-    if _number(flags, "--kt-num-gpu-experts") is None and not flags.get("--kt-gpu-experts-ratio"):
-        yield "--kt-num-gpu-experts is not given: sglang then leaves KTransformers out, and warns"
+    yield from (f"{word} can't be passed on" for word in arguments if not fits_a_line(word))
+    for name in ("--api-key", "--admin-api-key"):
+        if name in flags:
+            yield f"{name} would be shown by ps, docker inspect and the log: the key is in a file"
     if (_number(flags, "--chunked-prefill-size") or 0) < 1:
         yield "--chunked-prefill-size must be 1 or more: LLAMAFILE's buffer follows from it"
     if (_number(flags, "--watchdog-timeout") or 0) < LEAST_WATCHDOG_S:
         yield f"--watchdog-timeout must be {LEAST_WATCHDOG_S} or more: a long prefill would end it"
     if _number(flags, "--max-queued-requests") is None:
         yield "--max-queued-requests is not given: the queue would have no end"
+    cards = _number(flags, "--tensor-parallel-size")
+    if cards is not None and cards != max(1, len(placement.gpus)):
+        yield f"--tensor-parallel-size {cards}, planned are {max(1, len(placement.gpus))} cards"
+
+
+def _no_experts(flags: Flags) -> Iterator[str]:
+    for name in flags:
+        if name.startswith("--kt-"):
+            yield f"{name} is for models of experts, and this one is dense"
+
+
+def _kt_experts(flags: Flags, facts: HostFacts, shape: ModelShape | None) -> Iterator[str]:
+    if _number(flags, "--kt-num-gpu-experts") is None and not flags.get("--kt-gpu-experts-ratio"):
+        yield "--kt-num-gpu-experts is not given: sglang then leaves KTransformers out, and warns"
+    yield from _folder("--kt-weight-path", flags)
     yield from _method(flags)
     yield from _pools(flags, facts, shape)
 

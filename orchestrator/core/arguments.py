@@ -9,7 +9,6 @@ from typing_extensions import assert_never
 from orchestrator.core.kt_legacy.command import Command, arguments
 from orchestrator.core.profile import Engine, KtLegacyOptions, KtSglangOptions, Profile
 
-MODEL = PurePosixPath("/model")  # the proven revision's folder, as an engine's container sees it
 PLACEMENT = PurePosixPath("/placement")  # the rendered rules of kt-legacy, likewise
 PORT = 8000
 WATCHDOG_S = 3000  # sglang ends itself when a batch takes longer; upstream's recipes say 3000
@@ -88,12 +87,16 @@ def rules_name(options: KtLegacyOptions) -> str:
 
 
 def _kt_sglang(profile: Profile, options: KtSglangOptions, told: Told) -> Iterator[str]:
-    yield from ("python3", "-m", "sglang.launch_server")
+    """Without the program's own name, which its image has. The key is in a file.
+
+    Folders are relative to that of the proven weights.
+    """
     yield from ("--host", "0.0.0.0", "--port", str(PORT))  # noqa: S104 - the container's own network
-    yield from ("--model", str(_folder(profile)), "--served-model-name", told.model_name)
-    yield from _experts(profile, options, told)
+    yield from ("--model", _folder(profile), "--served-model-name", told.model_name)
+    if options.method is not None:
+        yield from _experts(profile, options, options.method, told)
     yield from ("--attention-backend", options.attention_backend)
-    yield from ("--trust-remote-code", "--disable-shared-experts-fusion", "--enable-mixed-chunk")
+    yield "--enable-mixed-chunk"
     yield from ("--mem-fraction-static", f"{options.mem_fraction_static:g}")
     yield from ("--chunked-prefill-size", str(options.chunked_prefill_size))
     yield from ("--max-running-requests", str(told.slots))
@@ -110,9 +113,9 @@ def _kt_sglang(profile: Profile, options: KtSglangOptions, told: Told) -> Iterat
     yield "--enable-metrics"
 
 
-def _experts(profile: Profile, options: KtSglangOptions, told: Told) -> Iterator[str]:
+def _experts(profile: Profile, options: KtSglangOptions, method: str, told: Told) -> Iterator[str]:
     """Without a number of GPU experts sglang would leave out KTransformers, and only warn."""
-    yield from ("--kt-method", options.method, "--kt-weight-path", str(_folder(profile)))
+    yield from ("--kt-method", method, "--kt-weight-path", _folder(profile))
     yield from ("--kt-cpuinfer", str(told.threads))
     yield from ("--kt-threadpool-count", str(max(1, len(told.nodes))))
     if told.nodes:
@@ -124,11 +127,13 @@ def _experts(profile: Profile, options: KtSglangOptions, told: Told) -> Iterator
         threshold = str(options.gpu_prefill_token_threshold)
         yield from ("--kt-gpu-prefill-token-threshold", threshold)
         yield "--kt-enable-dynamic-expert-update"
+    # As in upstream's recipes for models of experts.
+    yield from ("--trust-remote-code", "--disable-shared-experts-fusion")
 
 
 def _texts(numbers: Sequence[int]) -> tuple[str, ...]:
     return tuple(map(str, numbers))
 
 
-def _folder(profile: Profile) -> PurePosixPath:
-    return (MODEL / profile.model_file).parent
+def _folder(profile: Profile) -> str:
+    return str(PurePosixPath(profile.model_file).parent)

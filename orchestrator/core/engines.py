@@ -30,6 +30,7 @@ class Abilities:
     """`expert_types`: of routed experts on the CPU. `other_types`: of all else it reads from a GGUF.
 
     `why_types`: who says that other types don't work. `has_image`: is there an image to run it in.
+    `seen`: where it has been seen to answer; "" is nowhere.
     """
 
     formats: frozenset[Format]
@@ -39,6 +40,7 @@ class Abilities:
     why_types: str
     kv_b: frozenset[KvB]
     has_image: bool
+    seen: str
 
 
 _ALL_TYPES = frozenset(name for name, _, _ in GGML_TYPES.values())
@@ -59,6 +61,7 @@ ABILITIES: Mapping[Engine, Abilities] = {
         why_types="llama.cpp has no such type",
         kv_b=_BOTH,
         has_image=True,
+        seen="on CPUs, by the tests of this project",
     ),
     Engine.KT_LEGACY: Abilities(
         formats=frozenset({Format.GGUF}),
@@ -69,6 +72,7 @@ ABILITIES: Mapping[Engine, Abilities] = {
         # The engine itself knows attn_kv_b only (issues 1195, 1333, 1347); our loader joins the two.
         kv_b=_BOTH,
         has_image=True,
+        seen="on an H200, outside a container",
     ),
     Engine.KT_SGLANG: Abilities(
         formats=frozenset({Format.SAFETENSORS, Format.GGUF_EXPERTS}),
@@ -77,7 +81,8 @@ ABILITIES: Mapping[Engine, Abilities] = {
         other_types=_ALL_TYPES,  # it skips them
         why_types=_KT_TYPES,
         kv_b=_BOTH,  # likewise
-        has_image=False,
+        has_image=True,
+        seen="",
     ),
 }
 

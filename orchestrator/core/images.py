@@ -53,6 +53,17 @@ RECIPES: Mapping[str, Recipe] = {
             build_args={"MARLIN": "1"},
             takes="compiling its kernels takes 17 to 20 minutes on two cores, and it downloads 3 GB",
         ),
+        Recipe(
+            name="inference-kt-sglang",
+            dockerfile="inference/kt-sglang/Dockerfile",
+            sources=(
+                "inference/kt-sglang",
+                "inference/kt-legacy/build/apt-install",
+                "inference/placing",
+                "wire",
+            ),
+            takes="it downloads 5.3 GB of packages and unpacks them, which takes 6 to 25 minutes",
+        ),
         Recipe(name="gateway", dockerfile="gateway/Dockerfile", sources=("gateway", "wire")),
         Recipe(name="webui", dockerfile="webui/Dockerfile", sources=("webui",), owned=True),
         Recipe(

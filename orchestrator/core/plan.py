@@ -297,10 +297,11 @@ def stack_env(
         "ADMIN_EMAIL": settings.admin_email,
     }
     overrides = []
+    if profile.engine is not Engine.LLAMACPP:
+        overrides.append(profile.engine.value)
+        values["ENGINE_COMMAND"] = as_line(placement.arguments)
     if profile.engine is Engine.KT_LEGACY:
-        overrides.append("kt-legacy")
         values |= {
-            "ENGINE_COMMAND": as_line(placement.arguments),
             "PLACEMENT_DIR": folders.placement,
             "RULES_DIGEST": hashlib.sha256(rules.encode()).hexdigest()[:12],
         }

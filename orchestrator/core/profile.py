@@ -180,23 +180,31 @@ class KtLegacyOptions(_Table):
     cpu_variant: Literal["auto", "bf16", "fancy", "avx512", "avx2"] = "auto"
 
 
-class KtSglangOptions(_Table):
-    """What only kt-sglang understands; the names are those of its flags."""
+ExpertMethod = Literal[
+    "AMXINT4",
+    "AMXINT8",
+    "RAWINT4",
+    "FP8",
+    "BF16",
+    "FP8_PERCHANNEL",
+    "GPTQ_INT4",
+    "MXFP4",
+    "MXFP8",
+    "LLAMAFILE",
+    "MOE_INT4",
+    "MOE_INT8",
+]
 
-    method: Literal[
-        "AMXINT4",
-        "AMXINT8",
-        "RAWINT4",
-        "FP8",
-        "BF16",
-        "FP8_PERCHANNEL",
-        "GPTQ_INT4",
-        "MXFP4",
-        "MXFP8",
-        "LLAMAFILE",
-        "MOE_INT4",
-        "MOE_INT8",
-    ]
+
+class KtSglangOptions(_Table):
+    """What only kt-sglang understands; the names are those of its flags.
+
+    A dense model has no experts, so no `method`: it is served by sglang alone, all of it on the GPU.
+    """
+
+    method: ExpertMethod | None = Field(
+        None, description="how the CPU computes experts; none: the model is dense"
+    )
     attention_backend: Literal["triton", "flashinfer"]
     mem_fraction_static: float = Field(gt=0, lt=1)
     chunked_prefill_size: int = Field(gt=0)
@@ -254,6 +262,33 @@ class Profile(_Table):
                     f"this table is for the engine {engine.value}, and this profile's is "
                     f"{self.engine.value}",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _experts_of_its_model(self) -> Self:
+        """A model of experts says how many of its parameters a token uses; a dense one uses all."""
+        options, of_experts = self.kt_sglang, self.model.active_parameters is not None
+        if options is None:
+            return self
+        if of_experts and options.method is None:
+            raise _wrong(
+                ("kt_sglang", "method"),
+                "it is missing: model.active_parameters says that the model has experts, and "
+                "without a method sglang would put all of them on the GPU",
+            )
+        if not of_experts and options.method is not None:
+            raise _wrong(
+                ("kt_sglang", "method"),
+                "it is for models of experts: leave it out, or say model.active_parameters",
+            )
+        asked = {
+            ("kt_sglang", "deferred_experts_per_token"): options.deferred_experts_per_token,
+            ("kt_sglang", "gpu_prefill_token_threshold"): options.gpu_prefill_token_threshold,
+            ("serving", "gpu_experts"): self.serving.gpu_experts,
+        }
+        for place, number in asked.items():
+            if number and not of_experts:
+                raise _wrong(place, f"{number}, and the model has no experts: leave it out")
         return self
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ _STACK_IMAGES = 1_290_000_000
 _ENGINE_IMAGES = {
     Engine.LLAMACPP: 0,
     Engine.KT_LEGACY: 5_830_000_000,
-    Engine.KT_SGLANG: 10_700_000_000,
+    Engine.KT_SGLANG: 12_200_000_000,
 }
 # 796 MB without the kernels: estimated with them.
 _LLAMACPP_CUDA_IMAGE = 900_000_000

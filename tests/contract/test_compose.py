@@ -14,15 +14,18 @@ import hosts
 from fakes import a_host, an_advice
 from kt_legacy_engine.arguments import parse
 from kt_legacy_engine.settings import Settings
+from kt_sglang_engine.settings import Settings as SglangSettings
 from orchestrator.adapters import secret_files
 from orchestrator.adapters.stack import compose_files
 from orchestrator.core.advice import Advice, advise
+from orchestrator.core.facts import HostFacts
 from orchestrator.core.images import RECIPES
 from orchestrator.core.plan import Folders, stack_env
 from orchestrator.core.render import as_env_file
 from orchestrator.core.settings import Layer
 
 ROOT = Path(__file__).resolve().parents[2]
+SGLANG = "qwen3-30b-a3b-bf16"
 SERVICES = ("weights", "inference", "gateway", "webui", "prometheus")
 ODD = Path("/data/a b#c$d/äß/中文")
 
@@ -43,14 +46,23 @@ def a_gpu_env(
     profile: str = "demo-gpu", gpus: str = "", *, cdi: bool = False, **changes: Any
 ) -> dict[str, str]:
     """Of a host with cards: an H200 and its twin."""
+    facts = two_h200(cdi=cdi)
+    found = a_gpu_advice(profile, gpus, cdi=cdi, **changes)
+    return dict(stack_env(found, facts, folders(), REFS, "- rules\n"))
+
+
+def two_h200(*, cdi: bool = False) -> HostFacts:
     facts = hosts.h200()
     assert facts.gpus
     cards = tuple(facts.gpus[0].model_copy(update={"index": index}) for index in range(2))
     docker = facts.docker.model_copy(update={"nvidia_runtime": not cdi, "cdi": cdi})
-    facts = facts.model_copy(update={"gpus": cards, "docker": docker, "uid": 1000, "gid": 1000})
+    return facts.model_copy(update={"gpus": cards, "docker": docker, "uid": 1000, "gid": 1000})
+
+
+def a_gpu_advice(profile: str, gpus: str = "", *, cdi: bool = False, **changes: Any) -> Advice:
     layer = Layer(values={"gpus": gpus}, origins={"gpus": "a test"})
-    found = advise(fitting.a_profile(profile, **changes), (layer,), facts, fitting.tinyseek(), 0)
-    return dict(stack_env(found, facts, folders(), REFS, "- rules\n"))
+    chosen = fitting.a_profile(profile, **changes)
+    return advise(chosen, (layer,), two_h200(cdi=cdi), fitting.tinyseek(), 0)
 
 
 def read_by_compose(folder: Path, env: dict[str, str]) -> dict[str, Any]:
@@ -72,9 +84,10 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_variable_of_the_stack_is_written_and_every_written_one_is_used() -> None:
     assert variables_of("compose.yaml") == of_the_stack(an_env())
-    env = a_gpu_env()
-    used = set().union(*map(variables_of, env["COMPOSE_FILE"].split(":")))
-    assert used == of_the_stack(env)
+    for profile in ("demo-gpu", SGLANG):
+        env = a_gpu_env(profile)
+        used = set().union(*map(variables_of, env["COMPOSE_FILE"].split(":")))
+        assert used == of_the_stack(env)
 
 
 def variables_of(path: str) -> set[str]:
@@ -267,6 +280,52 @@ def test_the_engine_gets_its_command_its_rules_and_a_cache_that_may_run_programs
     assert found["healthcheck"]["interval"] == "5s"
     assert "ulimits" not in found
     assert int(found["shm_size"]) == 16 << 30
+
+
+@pytest.fixture(scope="module")
+def sglang_config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return read_by_compose(tmp_path_factory.mktemp("sglang"), a_gpu_env(SGLANG))
+
+
+def test_sglang_is_as_hardened_as_the_engine_without_a_gpu(
+    config: dict[str, Any], sglang_config: dict[str, Any]
+) -> None:
+    plain, found = config["services"]["inference"], sglang_config["services"]["inference"]
+    same = ("user", "read_only", "cap_drop", "cap_add", "security_opt", "init", "networks")
+    assert [found[name] for name in same] == [plain[name] for name in same]
+    assert "privileged" not in found
+    assert "ports" not in found
+    assert "ulimits" not in found
+    # The weights folder, read only, is all that it sees of the host beside the locks.
+    assert found["volumes"] == plain["volumes"]
+    for name in ("gateway", "webui"):
+        assert sglang_config["services"][name] == config["services"][name]
+
+
+def test_sglang_gets_its_command_and_a_cache_that_may_run_programs(
+    sglang_config: dict[str, Any],
+) -> None:
+    found = sglang_config["services"]["inference"]
+    profile = fitting.a_profile(SGLANG)
+    planned = a_gpu_advice(SGLANG).placement.arguments
+    assert tuple(found["command"]) == planned
+    assert planned[planned.index("--model") + 1] == str(Path(profile.model_file).parent)
+    assert found["tmpfs"] == ["/tmp", "/cache:exec,mode=1777,size=4g"]
+    assert found["healthcheck"]["test"] == ["CMD", "python3", "-m", "kt_sglang_engine.health"]
+    assert found["healthcheck"]["interval"] == "5s"
+    assert int(found["shm_size"]) == 16 << 30
+    (device,) = found["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu", "compute", "utility"]
+
+
+def test_sglang_gets_every_variable_that_it_can_not_do_without(
+    sglang_config: dict[str, Any],
+) -> None:
+    given = set(sglang_config["services"]["inference"]["environment"])
+    fields = SglangSettings.model_fields
+    needed = {name.upper() for name, field in fields.items() if field.is_required()}
+    assert needed <= given
+    assert {"MEMORY_POLICY", "MEMORY_NODES"} <= given
 
 
 def test_other_rules_make_another_container() -> None:

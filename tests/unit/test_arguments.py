@@ -13,6 +13,7 @@ from orchestrator.core.placement import Placement, place
 from orchestrator.core.profile import Engine, Profile
 
 R1, DEMO, AMX = a_profile("deepseek-r1-q4km"), a_profile("demo"), a_profile("deepseek-r1-amxint4")
+DENSE = a_profile("deepseek-r1-distill-7b-gpu")
 TWO_SOCKETS, TWO_NODES_AMX = hosts.rtx4090_480gb_two_sockets(), hosts.amx_sapphire_rapids()
 
 
@@ -55,16 +56,27 @@ def test_kt_legacy_copies_experts_where_memory_is_replicated() -> None:
 
 def test_kt_sglang_on_two_nodes_is_told_pools_experts_and_lengths() -> None:
     assert " ".join(placed(AMX, TWO_NODES_AMX).arguments) == (
-        "python3 -m sglang.launch_server --host 0.0.0.0 --port 8000 "
-        "--model /model --served-model-name local-model "
-        "--kt-method AMXINT4 --kt-weight-path /model --kt-cpuinfer 110 "
+        "--host 0.0.0.0 --port 8000 "
+        "--model . --served-model-name local-model "
+        "--kt-method AMXINT4 --kt-weight-path . --kt-cpuinfer 110 "
         "--kt-threadpool-count 2 --kt-numa-nodes 0 1 --kt-num-gpu-experts 1 "
         "--kt-max-deferred-experts-per-token 0 --kt-expert-placement-strategy uniform "
-        "--attention-backend triton --trust-remote-code --disable-shared-experts-fusion "
-        "--enable-mixed-chunk --mem-fraction-static 0.98 --chunked-prefill-size 4096 "
+        "--trust-remote-code --disable-shared-experts-fusion "
+        "--attention-backend triton --enable-mixed-chunk --mem-fraction-static 0.98 --chunked-prefill-size 4096 "
         "--max-running-requests 2 --max-queued-requests 2 --max-total-tokens 32768 "
         "--context-length 16384 --cuda-graph-max-bs 2 --tensor-parallel-size 1 "
         "--watchdog-timeout 3000 --reasoning-parser deepseek-r1 --tool-call-parser deepseekv3 "
+        "--enable-metrics"
+    )
+
+
+def test_a_dense_model_is_served_without_ktransformers_part() -> None:
+    assert " ".join(placed(DENSE, hosts.h200()).arguments) == (
+        "--host 0.0.0.0 --port 8000 --model . --served-model-name local-model "
+        "--attention-backend flashinfer --enable-mixed-chunk --mem-fraction-static 0.85 "
+        "--chunked-prefill-size 2048 --max-running-requests 4 --max-queued-requests 4 "
+        "--max-total-tokens 65536 --context-length 16384 --cuda-graph-max-bs 4 "
+        "--tensor-parallel-size 1 --watchdog-timeout 3000 --reasoning-parser deepseek-r1 "
         "--enable-metrics"
     )
 
@@ -79,13 +91,16 @@ def test_a_threshold_switches_expert_updates_on() -> None:
 
 
 @pytest.mark.parametrize("make", hosts.ALL, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("profile", [R1, DEMO, AMX], ids=lambda profile: profile.name)
+@pytest.mark.parametrize("profile", [R1, DEMO, AMX, DENSE], ids=lambda profile: profile.name)
 def test_what_we_compose_has_no_problem_on_any_host(
     profile: Profile, make: Callable[[], HostFacts]
 ) -> None:
     facts = make()
     placement = placed(profile, facts)
-    assert list(problems(profile.engine, placement.arguments, placement, facts)) == []
+    found = problems(
+        profile.engine, placement.arguments, placement, facts, experts=profile is not DENSE
+    )
+    assert list(found) == []
 
 
 # --- lint, rule by rule
@@ -129,9 +144,17 @@ KT_LEGACY_RULES: dict[str, Case] = {
     "threads are given": ("--cpu_infer", (), "--cpu_infer must be given"),
 }
 KT_SGLANG_RULES: dict[str, Case] = {
-    "the model is local": ("--model", ("deepseek-ai/DeepSeek-R1",), "else a hub would be asked"),
+    "the model is local": ("--model", ("https://hub.example/R1",), "no hub is asked at a start"),
     "the model is given": ("--model", (), "--model is not given"),
-    "the experts are local": ("--kt-weight-path", ("unsloth/R1",), "else a hub would be asked"),
+    "sglang reads no GGUF": ("--model", ("a-00001-of-00009.gguf",), "a folder of safetensors"),
+    "the experts are local": (
+        "--kt-weight-path",
+        ("https://hub.example/R1",),
+        "no hub is asked at a start",
+    ),
+    "the experts are given": ("--kt-weight-path", (), "--kt-weight-path is not given"),
+    "a line can be passed on": ("--served-model-name", ("it's",), "it's can't be passed on"),
+    "the cards are those planned": ("--tensor-parallel-size", ("2",), "planned are 1 cards"),
     "clients have a name": ("--served-model-name", (), "--served-model-name is not set"),
     "GPU experts or their ratio": (
         "--kt-num-gpu-experts",
@@ -186,6 +209,22 @@ def test_more_slots_than_kt_legacy_has_are_named() -> None:
     placement = place(R1, settings_of(R1, slots=2), TWO_SOCKETS, deepseek_r1())
     (problem,) = problems(Engine.KT_LEGACY, placement.arguments, placement, TWO_SOCKETS)
     assert problem == "2 slots, and it works on one request at a time: set slots = 1"
+
+
+@pytest.mark.parametrize("name", ["--api-key", "--admin-api-key"])
+def test_a_key_on_the_command_line_is_named(name: str) -> None:
+    placement = placed(AMX, TWO_NODES_AMX)
+    arguments = (*placement.arguments, name, "sk-1234")
+    (problem,) = problems(Engine.KT_SGLANG, arguments, placement, TWO_NODES_AMX)
+    assert "would be shown by ps" in problem
+    assert "sk-1234" not in problem
+
+
+def test_flags_of_experts_are_named_where_the_model_is_dense() -> None:
+    placement = placed(DENSE, hosts.h200())
+    arguments = (*placement.arguments, "--kt-method", "FP8")
+    (problem,) = problems(Engine.KT_SGLANG, arguments, placement, hosts.h200(), experts=False)
+    assert problem == "--kt-method is for models of experts, and this one is dense"
 
 
 def test_more_pools_than_memory_nodes_are_named() -> None:

@@ -388,3 +388,43 @@ def test_a_file_outside_the_project_can_be_validated(
     loose.write_text(DEMO.replace('name = "demo"', 'name = "loose"'), encoding="utf-8")
     assert catalogue.validate_profiles(Typed(root=root), [str(loose), "demo"]) == 0
     assert "2 profile(s)" in capsys.readouterr().out
+
+
+EXPERTS = (SHIPPED / "qwen3-30b-a3b-bf16.toml").read_text(encoding="utf-8")
+DENSE = (SHIPPED / "deepseek-r1-distill-7b-gpu.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "said"),
+    [
+        (EXPERTS, 'method = "BF16"\n', "", "kt_sglang.method: it is missing"),
+        (EXPERTS, "active_parameters = 3_300_000_000\n", "", "it is for models of experts"),
+        (DENSE, "[kt_sglang]", '[kt_sglang]\nmethod = "BF16"', "it is for models of experts"),
+        (
+            DENSE,
+            "[kt_sglang]",
+            "[kt_sglang]\ndeferred_experts_per_token = 2",
+            "kt_sglang.deferred_experts_per_token: 2, and the model has no experts",
+        ),
+        (
+            DENSE,
+            "[kt_sglang]",
+            "[kt_sglang]\ngpu_prefill_token_threshold = 400",
+            "kt_sglang.gpu_prefill_token_threshold: 400, and the model has no experts",
+        ),
+        (
+            DENSE,
+            "slots = 4",
+            "slots = 4\ngpu_experts = 1",
+            "serving.gpu_experts: 1, and the model has no experts",
+        ),
+    ],
+)
+def test_options_of_experts_go_with_models_of_experts_alone(
+    root: Path, text: str, old: str, new: str, said: str
+) -> None:
+    assert old in text
+    name = next(line for line in text.splitlines() if line.startswith("name = "))
+    own = text.replace(name, 'name = "mine"').replace(old, new, 1)
+    (problem,) = profile_problems(write(root, "mine", own))
+    assert said in problem

@@ -10,7 +10,6 @@ from orchestrator.core.gateway_policy import gateway_policy
 from orchestrator.core.settings import Layer
 
 SGLANG = {
-    "method": "AMXINT4",
     "attention_backend": "triton",
     "mem_fraction_static": 0.8,
     "chunked_prefill_size": 4096,

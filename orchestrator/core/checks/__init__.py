@@ -88,6 +88,7 @@ def profile_findings(  # noqa: PLR0913, PLR0917  # a fit hangs on all of these
         cards.driver(profile, placement, facts),
         engine.cpu_instructions(profile, facts),
         engine.engine_image(profile),
+        engine.also_needs(profile),
         engine.engine_reads(profile, unreadable),
         engine.engine_arguments(profile, placement, facts),
         engine.context(profile, settings, budget, trained_context_tokens),

@@ -31,6 +31,15 @@ ENGINE_IMAGE = Check(
     ),
     ask="python3 -m orchestrator profiles list",
 )
+ALSO_NEEDS = Check(
+    name="also-needs",
+    why=Said(
+        "the engine needs files beside those of the profile, which this version neither fetches nor "
+        "makes: the weights could be fetched, and nothing would serve them",
+        "该引擎还需要配置之外的文件，当前版本既不下载也不生成：权重可以下载，但没有程序能运行它",
+    ),
+    ask="python3 -m orchestrator profiles list",
+)
 ENGINE_READS = Check(
     name="engine-reads",
     why=Said(
@@ -70,8 +79,8 @@ TRAINED_CONTEXT = Check(
 PROFILE_STATUS = Check(
     name="profile-status",
     why=Said(
-        "nobody has shown yet that an experimental profile runs as described",
-        "实验性配置是否能按描述运行，还没有人验证过",
+        "nobody has shown yet that an experimental profile, or an engine not yet run, works as described",
+        "实验性配置或尚未运行过的引擎是否能按描述工作，还没有人验证过",
     ),
     ask="python3 -m orchestrator profiles list",
 )
@@ -106,6 +115,16 @@ def engine_image(profile: Profile) -> Finding:
     return ENGINE_IMAGE.block(able, name, Remedy(next_step=other))
 
 
+def also_needs(profile: Profile) -> Finding:
+    if not profile.model.also_needs:
+        return ALSO_NEEDS.ok("-")
+    other = Said(
+        "choose another profile: python3 -m orchestrator recommend",
+        "请选择其他配置：python3 -m orchestrator recommend",
+    )
+    return ALSO_NEEDS.block("-", profile.model.also_needs, Remedy(next_step=other))
+
+
 def engine_reads(profile: Profile, unreadable: Sequence[str]) -> Finding:
     if not unreadable:
         return ENGINE_READS.ok("0", "0")
@@ -118,7 +137,9 @@ def engine_reads(profile: Profile, unreadable: Sequence[str]) -> Finding:
 
 
 def engine_arguments(profile: Profile, placement: Placement, facts: HostFacts) -> Finding:
-    wrong = tuple(problems(profile.engine, placement.arguments, placement, facts))
+    options = profile.kt_sglang
+    experts = options is None or options.method is not None
+    wrong = tuple(problems(profile.engine, placement.arguments, placement, facts, experts=experts))
     if not wrong:
         return ENGINE_ARGUMENTS.ok("0", "0")
     settings = Said(
@@ -157,7 +178,10 @@ def _beyond_training(asked: int, trained: int) -> Finding:
 
 def profile_status(profile: Profile) -> Finding:
     found, needed = profile.status.value, Status.PROVEN.value
-    if profile.status is not Status.EXPERIMENTAL:
+    seen = ABILITIES[profile.engine].seen
+    if not seen:
+        found += f"; {profile.engine.value}: not run on any GPU yet"
+    elif profile.status is not Status.EXPERIMENTAL:
         return PROFILE_STATUS.ok(found)
     known = Said(
         "try it, or choose another: python3 -m orchestrator recommend",
