@@ -32,7 +32,7 @@ from wire import Lock
 from wire.on_disk import missing_bytes
 
 ABOUT_DOCKER = frozenset({"docker", "compose", "buildx", "container"})
-NOT_FOR_PULL = frozenset({"engine-image", "ports", "toolkit"})
+NOT_FOR_PULL = frozenset({"engine-image", "also-needs", "ports", "toolkit"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from orchestrator.core.advice import Advice
 from orchestrator.core.checks.finding import Finding, Severity
 from orchestrator.core.checks.fit import answers
+from orchestrator.core.engines import ABILITIES
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import WeightClass
 from orchestrator.core.profile import Engine, Profile, Route, Status
@@ -82,8 +83,8 @@ def _merit(profile: Profile) -> tuple[int, int, int, str]:
     routes, statuses = tuple(Route), tuple(Status)
     trusted = statuses.index(profile.status)
     # Between two ways to the same end the one that works wins; across routes the better model does,
-    # except that an experiment is nobody's first choice.
-    experimental = profile.status is Status.EXPERIMENTAL
+    # except that an experiment is nobody's first choice, and so is an engine that nobody saw answer.
+    experimental = profile.status is Status.EXPERIMENTAL or not ABILITIES[profile.engine].seen
     return (
         routes.index(profile.route) + (len(routes) if experimental else 0),
         trusted,

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.core.advice import Advice
 from orchestrator.core.budget import Budget, Share
+from orchestrator.core.engines import ABILITIES
 from orchestrator.core.kt_legacy.footprint import Footprint, pattern
 from orchestrator.core.placement import Placement
 from orchestrator.core.recommend import BYTES_PER_CORE_S, Ranked, startable
@@ -148,6 +149,7 @@ def _ranking_lines(ranking: Sequence[Ranked], best: Ranked | None) -> Iterator[s
         yield f"Recommended: {best.name}"
         yield from _indented([best.advice.profile.summary, best.advice.profile.quality])
         yield from _indented(_pace(best))
+        yield from _indented(_trust(best))
         yield from _indented(f"but first: {reason}" for reason in best.against)
         yield from _until_then(ranking, best)
     larger = ranking if best is None else ranking[: ranking.index(best)]
@@ -168,6 +170,15 @@ def _pace(ranked: Ranked) -> Iterator[str]:
         yield (
             f"at best {ranked.tokens_per_s:.0f} tokens/s: every active byte is read once a token, "
             f"{BYTES_PER_CORE_S / 1e9:g} GB/s on each core"
+        )
+
+
+def _trust(ranked: Ranked) -> Iterator[str]:
+    engine = ranked.advice.profile.engine
+    if not ABILITIES[engine].seen:
+        yield (
+            f"not proven: {engine.value} is built and checked, and has not run on any GPU yet; "
+            f"this profile is {ranked.advice.profile.status.value}"
         )
 
 

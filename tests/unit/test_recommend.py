@@ -10,14 +10,18 @@ from orchestrator.core.advice import advise
 from orchestrator.core.checks.finding import Severity
 from orchestrator.core.deriving import derived
 from orchestrator.core.facts import HostFacts, Reach
+from orchestrator.core.profile import Engine, Status
 from orchestrator.core.recommend import (
     Ranked,
+    rank,
     recommended,
     startable,
     tokens_per_s,
 )
 from orchestrator.core.render_fit import ranking_as_record, ranking_as_text
 from orchestrator.core.settings import Layer
+
+SGLANG = Engine.KT_SGLANG
 
 
 def about(name: str, facts: HostFacts) -> Ranked:
@@ -171,3 +175,33 @@ def test_who_rents_what_the_check_names_is_not_refused_for_it() -> None:
     assert needed == "402.2 GB"
     assert "402 GB must be available" in advised.next_step.en
     assert "402 GB" in advised.next_step.zh
+
+
+def test_an_engine_that_nobody_saw_answer_is_nobodys_first_choice() -> None:
+    # A small distilled model that runs is taken before a larger one that might.
+    order = [ranked.advice.profile for ranked in ranking(hosts.h200())]
+    trusted = [p for p in order if p.engine is not SGLANG and p.status is not Status.EXPERIMENTAL]
+    first_unseen = next(at for at, profile in enumerate(order) if profile.engine is SGLANG)
+    assert first_unseen > max(order.index(profile) for profile in trusted)
+
+
+def test_where_only_such_an_engine_fits_the_recommendation_says_that_it_is_not_proven() -> None:
+    facts = hosts.h200()
+    profile = about("qwen3-30b-a3b-bf16", facts).advice.profile
+    alone = rank((advise(profile, (), facts, derived(profile.model), 0),), facts)
+    best = recommended(alone)
+    assert best is not None
+    text = " ".join(ranking_as_text(alone, best).split())
+    assert "not proven: kt-sglang is built and checked, and has not run on any GPU yet" in text
+    (status,) = [found for found in best.advice.findings if found.check == "profile-status"]
+    assert (status.severity, status.found) == (
+        Severity.WARN,
+        "documented upstream; kt-sglang: not run on any GPU yet",
+    )
+
+
+@pytest.mark.parametrize("name", ["deepseek-r1-amxint4", "qwen3-30b-a3b-q4km"])
+def test_what_needs_files_that_nothing_here_fetches_is_not_recommended(name: str) -> None:
+    found = about(name, hosts.h200())
+    assert not found.fits
+    assert any(reason.startswith("also-needs: needs ") for reason in found.against)
