@@ -17,6 +17,7 @@ from images.gateway.tests.support import (
     Client,
     Gateway,
     chat_body,
+    chat_head,
     environment,
     eventually,
     new_id,
@@ -58,19 +59,21 @@ def gone() -> list[str]:
     return GONE
 
 
-def _door(most: int, most_strangers: int) -> Door:
-    return Door(most=most, most_strangers=most_strangers, now_s=lambda: 0.0)
+def _door(most: int, most_strangers: int, most_of_key: int = 99) -> Door:
+    return Door(
+        most=most, most_strangers=most_strangers, most_of_key=most_of_key, now_s=lambda: 0.0
+    )
 
 
-def _enter(door: Door, *visitors: Visitor, with_key: bool = False) -> None:
+def _enter(door: Door, *visitors: Visitor, with_key: str | None = None) -> None:
     for visitor in visitors:
         door.enters(visitor)
-        assert not with_key or door.shows_key(visitor)
+        assert with_key is None or door.shows_key(visitor, with_key)
 
 
 def test_the_stranger_who_stands_there_longest_goes_first(gone: list[str]) -> None:
     door = _door(most=9, most_strangers=2)
-    _enter(door, Visitor("known"), with_key=True)
+    _enter(door, Visitor("known"), with_key="a")
     _enter(door, Visitor("a"), Visitor("b"), Visitor("c"), Visitor("d"))
     assert gone == ["a", "b"]
     assert (door.strangers(), door.inside(), door.dismissed) == (2, 3, 2)
@@ -87,18 +90,18 @@ def test_a_stranger_who_is_answered_goes_after_those_who_are_not(gone: list[str]
 def test_where_all_places_are_taken_strangers_go_before_who_has_a_key(gone: list[str]) -> None:
     door = _door(most=3, most_strangers=9)
     first, second = Visitor("first"), Visitor("second")
-    _enter(door, first, second, with_key=True)
+    _enter(door, first, second, with_key="a")
     _enter(door, Visitor("stranger"), Visitor("newcomer"))
     assert gone == ["stranger"]
 
 
 def test_who_shows_a_key_takes_the_place_of_a_stranger(gone: list[str]) -> None:
     door = _door(most=2, most_strangers=9)
-    _enter(door, Visitor("working", answered=True), with_key=True)
+    _enter(door, Visitor("working", answered=True), with_key="a")
     early, late = Visitor("early", answered=True), Visitor("late")
     _enter(door, early, late)
     early.answered = False
-    assert door.shows_key(late)
+    assert door.shows_key(late, "a")
     assert gone == ["early"]
 
 
@@ -106,9 +109,9 @@ def test_of_those_with_a_key_the_one_that_was_idle_longest_goes(gone: list[str])
     door = _door(most=3, most_strangers=9)
     first, second = Visitor("first"), Visitor("second")
     working = Visitor("working", answered=True)
-    _enter(door, working, first, second, with_key=True)
+    _enter(door, working, first, second, with_key="a")
     door.rests(first)
-    _enter(door, Visitor("newcomer"), with_key=True)
+    _enter(door, Visitor("newcomer"), with_key="a")
     assert gone == ["second"]
 
 
@@ -118,14 +121,48 @@ def test_who_is_at_work_stays_and_the_newcomer_is_told(
 ) -> None:
     door = _door(most=2, most_strangers=9)
     workers = [Visitor("first", **busy), Visitor("second", **busy)]
-    _enter(door, *workers, with_key=True)
+    _enter(door, *workers, with_key="a")
     newcomer = Visitor("newcomer", answered=True)
     door.enters(newcomer)
-    assert not door.shows_key(newcomer)
-    assert door.shows_key(workers[0])
+    assert not door.shows_key(newcomer, "a")
+    assert door.shows_key(workers[0], "a")
     assert gone == []
     door.leaves(workers[0])
-    assert door.shows_key(newcomer)
+    assert door.shows_key(newcomer, "a")
+
+
+def test_one_key_does_not_take_the_places_of_all(gone: list[str]) -> None:
+    door = _door(most=9, most_strangers=9, most_of_key=2)
+    idle, slow = Visitor("idle"), Visitor("slow", answered=True)
+    _enter(door, slow, idle, with_key="a")
+    _enter(door, Visitor("other"), with_key="b")
+    _enter(door, Visitor("third", answered=True), with_key="a")
+    assert gone == ["idle"]
+    fourth = Visitor("fourth", answered=True)
+    door.enters(fourth)
+    assert not door.shows_key(fourth, "a")
+    assert door.shows_key(fourth, "b")
+    assert gone == ["idle"]
+
+
+def test_uploads_without_end_lock_out_nobody_but_their_own_key(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "webui").write_text("another-key")
+    env = environment(
+        tmp_path,
+        engine.url,
+        MAX_CONNECTIONS="6",
+        MAX_CONNECTIONS_PER_KEY="4",
+        WEBUI_KEY_FILE=str(tmp_path / "webui"),
+    )
+    with running_gateway(env) as gateway, ExitStack() as stack:
+        for _ in range(10):
+            endless = stack.enter_context(Client(gateway.port))
+            endless.send(chat_head(1000, new_id(), key="another-key") + b"{")
+        with contextlib.suppress(ConnectionError):
+            assert b'"too_many_connections"' in endless.read_to_close()
+        assert gateway.ask("POST", CHAT, chat_body(stream=False, tick_s=0.0)).status == 200
 
 
 @pytest.fixture

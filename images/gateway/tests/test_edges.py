@@ -99,16 +99,15 @@ def test_what_can_be_read_in_two_ways_is_400_and_the_end_of_the_connection(
     assert len(engine.seen()) == before
 
 
-def test_a_second_request_in_the_first_ones_bytes_needs_a_key_of_its_own(
+def test_a_second_request_in_the_first_ones_bytes_is_not_answered(
     gateway: Gateway, engine: RunningEngine
 ) -> None:
     before = len(engine.seen())
-    smuggled = b"GET /v1/models HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n"
+    behind = _request(f"content-length: {LENGTH}")
     with Client(gateway.port) as client:
-        client.send(_request(f"content-length: {LENGTH}") + smuggled)
+        client.send(_request(f"content-length: {LENGTH}") + behind)
         answers = client.read_to_close()
-    assert answers.count(b"HTTP/1.1 200 ") == 1
-    assert answers.count(b"HTTP/1.1 401 ") == 1
+    assert answers.count(b"HTTP/1.1 ") == answers.count(b"HTTP/1.1 200 ") == 1
     assert [seen["path"] for seen in engine.seen()[before:]] == [CHAT]
 
 
@@ -193,15 +192,12 @@ def test_a_hundred_slow_clients_do_not_keep_one_quick_one_waiting(hasty: Gateway
         connection.close()
 
 
-def test_an_answer_under_way_is_not_broken_by_nonsense_behind_it(
-    gateway: Gateway, engine: RunningEngine
-) -> None:
-    """It ends the connection, and the request with it: there is no telling what the client means."""
-    request_id = new_id()
-    with gateway.chat(chat_body(tick_s=LONG_TICK_S), request_id) as client:
+def test_an_answer_under_way_is_not_broken_by_nonsense_behind_it(gateway: Gateway) -> None:
+    """Nor is what is behind it read: the connection ends with the answer."""
+    with gateway.chat(chat_body(tick_s=0.2, ticks=3), new_id()) as client:
         client.read_until(b"tick 0")
-        client.send(b"\x00nonsense\r\n\r\n")
+        client.send(b"\x00nonsense\r\n\r\n" + b"x" * 2**18)
         with contextlib.suppress(ConnectionError):
             client.read_to_close()
-        assert b"400" not in client.received
-    assert not engine.wait(request_id, until="ended")["ran_to_end"]
+    assert client.received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert b"HTTP/1.1 400" not in client.received

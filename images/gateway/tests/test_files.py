@@ -221,7 +221,10 @@ def test_the_policy_in_force_is_the_file_as_it_is_now(
     assert "capacity" in refused["error"]
 
 
-@pytest.mark.parametrize("command", [{}, {"do": "stop"}, {"do": "capacity", "capacity": 0}])
+@pytest.mark.parametrize(
+    "command",
+    [{}, {"do": "stop"}, {"do": "capacity", "capacity": 0}, {"do": "capacity", "capacity": 10**30}],
+)
 def test_what_the_socket_does_not_understand_it_says(
     folder: Path, governed: Gateway, command: dict[str, object]
 ) -> None:

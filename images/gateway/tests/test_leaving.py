@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from threading import Barrier
 
+import pytest
 from pydantic import AnyHttpUrl
 from starlette.types import Message
 
@@ -75,6 +76,20 @@ def test_leaving_a_request_without_stream_stops_the_engine_before_its_next_tick(
 
     seen = engine.wait(request_id, until="ended")
     assert (seen["closed_at_tick"], seen["ran_to_end"]) == (1, False)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_leaving_with_a_next_request_already_sent_stops_the_engine_too(
+    gateway: Gateway, engine: RunningEngine, *, stream: bool
+) -> None:
+    request_id = new_id()
+    client = gateway.chat(chat_body(stream=stream, prefill_s=LONG_TICK_S), request_id)
+    engine.wait(request_id, until="started")
+    client.send(b"GET /healthz HTTP/1.1\r\nhost: g\r\n\r\n")
+
+    client.leave()
+
+    assert not engine.wait(request_id, until="ended")["ran_to_end"]
 
 
 def test_leaving_while_uploading_never_reaches_the_engine(
@@ -148,7 +163,9 @@ def test_the_watch_on_a_client_ends_with_its_request(tmp_path: Path) -> None:
             upstream_key_file=tmp_path / "key",
             api_key_file=tmp_path / "key",
         )
-        app = create_app(settings, Door(most=9, most_strangers=9, now_s=time.monotonic))
+        app = create_app(
+            settings, Door(most=9, most_strangers=9, most_of_key=9, now_s=time.monotonic)
+        )
         body = iter([chat_body()])
         never = asyncio.Event()
         sent: list[Message] = []

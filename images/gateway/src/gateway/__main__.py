@@ -97,6 +97,7 @@ def main() -> int:
         door = Door(
             most=settings.max_connections,
             most_strangers=settings.max_strangers,
+            most_of_key=settings.max_connections_per_key,
             now_s=time.monotonic,
         )
         app = create_app(settings, door)

@@ -21,7 +21,7 @@ TOO_DEEP = ApiError(
 TOO_MANY_CONNECTIONS = ApiError(
     status=503,
     code="too_many_connections",
-    message="All connections of the gateway are at work: try again shortly.",
+    message="All connections of the gateway, or of this API key, are at work: try again shortly.",
     kind=SERVER,
     headers=(("retry-after", "5"), ("connection", "close")),
 )

@@ -5,7 +5,7 @@ from starlette.types import Scope, Send
 from gateway.errors import Refusal
 
 SHOWS_KEY = "shows_key"
-"""In the scope of a request: () -> bool, to be asked once its key is known to be good."""
+"""In the scope of a request: (key id) -> bool, to be asked once its key is known to be good."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

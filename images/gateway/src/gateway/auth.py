@@ -30,12 +30,12 @@ class Authenticated:
         await self._app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> None:
-        scope["caller"] = self._keys.admit(_offered(scope))
-        if not scope.get(SHOWS_KEY, _always)():
+        scope["caller"] = caller = self._keys.admit(_offered(scope))
+        if not scope.get(SHOWS_KEY, _always)(caller.key_id):
             raise Refused(TOO_MANY_CONNECTIONS)
 
 
-def _always() -> bool:
+def _always(_key_id: str) -> bool:
     return True
 
 

@@ -36,7 +36,8 @@ class ReleaseCommand(_Command):
 
 class CapacityCommand(_Command):
     do: Literal["capacity"]
-    capacity: int = Field(ge=1)
+    # What is larger than the answer's JSON can hold would leave every command without one.
+    capacity: int = Field(ge=1, le=2**31)
 
 
 class ReloadCommand(_Command):

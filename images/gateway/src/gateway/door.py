@@ -2,7 +2,8 @@
 
 A connection is a stranger's until a request on it has shown a key. Strangers have a bound of their
 own: however many come, they take no place from who has a key, and a newcomer takes that of the one
-who has been standing there longest. Who has shown a key is never closed in the middle of a request.
+who has been standing there longest. Who has shown a key is never closed in the middle of a request;
+one key has a bound too, so that it takes not all places with requests that never come to their end.
 """
 
 import logging
@@ -29,20 +30,24 @@ class Guest(Protocol):
 
 
 class Door:
-    """At most `most` connections, and `most_strangers` of those.
+    """At most `most` connections, `most_strangers` of those, and `most_of_key` of one key.
 
     Where nobody can be closed there may be up to `most_strangers` more, each of which is told so as
     soon as it shows a key.
     """
 
-    def __init__(self, *, most: int, most_strangers: int, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, *, most: int, most_strangers: int, most_of_key: int, now_s: Callable[[], float]
+    ) -> None:
         self._most = most
         self._most_strangers = most_strangers
+        self._most_of_key = most_of_key
         self._now_s = now_s
         # Who came first is first.
         self._strangers: dict[Guest, None] = {}
-        # Who has been idle for longest comes before all others that are idle.
-        self._known: dict[Guest, None] = {}
+        # Each with the key that it has shown. Who has been idle for longest comes before all others
+        # that are idle.
+        self._known: dict[Guest, str] = {}
         self._told_s: float | None = None
         self.dismissed = 0
 
@@ -61,24 +66,25 @@ class Door:
             self._make_room(chain(self._standing(), self._idle()))
         self._strangers[guest] = None
 
-    def shows_key(self, guest: Guest) -> bool:
-        """False where there is no place for it."""
+    def shows_key(self, guest: Guest, key_id: str) -> bool:
+        """False where there is no place for it, or for one more of that key."""
         if guest in self._known:
             return True
         if guest not in self._strangers:
+            return False
+        if self._is_key_full(key_id) and not self._make_room(self._idle(key_id)):
             return False
         others = (each for each in self._standing() if each is not guest)
         if self.inside() > self._most and not self._make_room(chain(others, self._idle())):
             return False
         del self._strangers[guest]
-        self._known[guest] = None
+        self._known[guest] = key_id
         return True
 
     def rests(self, guest: Guest) -> None:
         """Its answer is complete."""
         if guest in self._known:
-            del self._known[guest]
-            self._known[guest] = None
+            self._known[guest] = self._known.pop(guest)
 
     def leaves(self, guest: Guest) -> None:
         self._strangers.pop(guest, None)
@@ -87,8 +93,16 @@ class Door:
     def _standing(self) -> Iterable[Guest]:
         return (each for each in self._strangers if not each.is_answered())
 
-    def _idle(self) -> Iterable[Guest]:
-        return (each for each in self._known if each.is_between_requests())
+    def _is_key_full(self, key_id: str) -> bool:
+        return sum(of == key_id for of in self._known.values()) >= self._most_of_key
+
+    def _idle(self, key_id: str | None = None) -> Iterable[Guest]:
+        """Of that key; None: of any."""
+        return (
+            each
+            for each, of in self._known.items()
+            if key_id in (None, of) and each.is_between_requests()
+        )
 
     def _make_room(self, who_may_go: Iterable[Guest]) -> bool:
         goes = next(iter(who_may_go), None)

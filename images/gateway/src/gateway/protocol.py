@@ -20,6 +20,10 @@ class CarefulProtocol(HttpToolsProtocol):
 
     Also one that has connected and says nothing; a kept-alive connection may be idle for longer,
     as long as there is room at the `door`.
+
+    Requests are answered one at a time. What comes behind one is let go unread, and the connection
+    ends with the answer, as HTTP allows (RFC 9112, 9.3.2): uvicorn would stop reading until then,
+    and nobody would notice that the client has left.
     """
 
     def __init__(self, *, header_timeout_s: float, door: Door, **uvicorns: Any) -> None:
@@ -30,6 +34,7 @@ class CarefulProtocol(HttpToolsProtocol):
         self._in_header = True
         self._header_bytes = 0
         self._refused = BAD_REQUEST
+        self._is_deaf = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn does
         super().connection_made(transport)
@@ -42,6 +47,10 @@ class CarefulProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
+        if self._is_answering():
+            self._is_deaf = True
+            self.cycle.keep_alive = False
+            self._reject(BAD_REQUEST)
         super().on_message_begin()
         self._in_header = True
         self._header_bytes = 0
@@ -69,6 +78,8 @@ class CarefulProtocol(HttpToolsProtocol):
         self._door.rests(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_deaf:
+            return
         unfinished_bytes = len(data) if self._in_header else 0
         super().data_received(data)
         # The parser keeps a header that has not ended: those bytes were not counted yet.
@@ -78,7 +89,8 @@ class CarefulProtocol(HttpToolsProtocol):
                 self._refuse(header_too_large(MAX_HEADER_BYTES))
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words are plain text
-        self._refuse(self._refused)
+        if not self._is_deaf:
+            self._refuse(self._refused)
 
     def _reject(self, error: ApiError) -> None:
         """From the parser's callbacks: what they raise comes back as send_400_response."""
@@ -86,10 +98,6 @@ class CarefulProtocol(HttpToolsProtocol):
         raise Refused(error)
 
     def _refuse(self, error: ApiError) -> None:
-        if self._is_answering() and self.cycle.response_started:
-            # These bytes would land in the middle of the answer.
-            self.transport.abort()
-            return
         refusal = OpenAIVoice().refusal(error)
         lines = [b"HTTP/1.1 %d %s" % (error.status, HTTPStatus(error.status).phrase.encode())]
         lines += [name + b": " + value for name, value in refusal.headers]
@@ -115,19 +123,12 @@ class CarefulProtocol(HttpToolsProtocol):
 
     def _start_timer(self) -> None:
         self._stop_timer()
-        self._header_timer = self.loop.call_later(self._header_timeout_s, self._too_late)
+        self._header_timer = self.loop.call_later(self._header_timeout_s, self.transport.close)
 
     def _stop_timer(self) -> None:
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
-
-    def _too_late(self) -> None:
-        if self._is_answering():
-            # Half a pipelined request behind an answer that goes on: it ends the connection then.
-            self.cycle.keep_alive = False
-        else:
-            self.transport.close()
 
 
 def _objection(

@@ -28,6 +28,8 @@ class Settings(BaseSettings):
     max_connections: int = Field(default=1024, ge=1)
     max_strangers: int = Field(default=256, ge=1)
     """Of those, without a request yet that has shown a key."""
+    max_connections_per_key: int = Field(default=512, ge=1)
+    """Of those, of one key: more than the line takes of it, and never all."""
     header_timeout_s: float = Field(default=10.0, gt=0)
     body_timeout_s: float = Field(default=120.0, gt=0)
 
