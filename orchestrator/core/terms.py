@@ -144,8 +144,9 @@ def _beside_card(settings: Settings, inventory: Inventory) -> Iterator[Term]:
     yield from _program(settings, inventory)
     yield Term(
         name="CUDA's own",
-        size_bytes=512 * MIB,
-        formula="512 MiB: the driver's and the libraries' part in RAM",
+        size_bytes=640 * MIB,
+        formula="640 MiB: the driver's and the libraries' part in RAM; 492 measured with an H200 (driver "
+        "580, CUDA 13.0)",
         certainty="estimate",
     )
 

@@ -6,18 +6,19 @@ tables of docs/gpu.md and docs/gpu-decode.svg anew from what is kept. Without OU
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from gpu.llamacpp_figures import llamacpp
+from gpu.tables import FORMS, Report, mib, or_missing, table
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).with_name("measured")
 DOC, PLOT = ROOT / "docs/gpu.md", ROOT / "docs/gpu-decode.svg"
 NAMES = ("kt-legacy", "with-gateway", "synthetic", "llamacpp")
-FORMS = ("older", "newer")
 # Paths of the machine, and pages of log.
 _DROPPED = frozenset({"log", "said", "terms"})
-Report = Mapping[str, Any]
 
 
 def keep(out: Path) -> None:
@@ -30,9 +31,13 @@ def keep(out: Path) -> None:
 
 
 def _without(part: Any) -> Any:
-    if isinstance(part, dict):
-        return {name: _without(one) for name, one in part.items() if name not in _DROPPED}
-    return part
+    if not isinstance(part, dict):
+        return part
+    rest = {name: _without(one) for name, one in part.items() if name not in _DROPPED}
+    if isinstance(failed := part.get("failed"), dict):
+        # Of a traceback what was raised: the rest is paths.
+        rest["failed"] = {name: said.strip().splitlines()[-1] for name, said in failed.items()}
+    return rest
 
 
 def kept(name: str) -> Report | None:
@@ -59,13 +64,6 @@ def document(text: str) -> str:
     return text
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "|---" * len(head) + "|"
-    for row in rows:
-        yield f"| {' | '.join(map(str, row))} |"
-
-
 def engine(report: Report) -> Iterator[str]:
     older, newer = (report[form] for form in FORMS)
 
@@ -76,7 +74,7 @@ def engine(report: Report) -> Iterator[str]:
     def row(what: str, said: Any) -> tuple[object, ...]:
         return what, said(older), said(newer)
 
-    yield from _table(
+    yield from table(
         ("kt-legacy on TinySeek Q4_K_M", "`attn_kv_b`", "`attn_k_b`, `attn_v_b`"),
         (
             row("exact replies, streamed and not", lambda f: f["replies"]),
@@ -104,7 +102,7 @@ def gateway(report: Report) -> Iterator[str]:
     older, newer = (report[form] for form in FORMS)
 
     def row(what: str, said: Any) -> tuple[object, ...]:
-        return what, _or_missing(said, older), _or_missing(said, newer)
+        return what, or_missing(said, older), or_missing(said, newer)
 
     def after(form: Report, kind: str) -> str:
         return ", ".join(f"{one['decoded_after']:.0f}" for one in form["leaving"][kind])
@@ -112,7 +110,7 @@ def gateway(report: Report) -> Iterator[str]:
     def ratio(name: str) -> Any:
         return lambda form: f"{form['memory'][name]['ratio']:.3f}"
 
-    yield from _table(
+    yield from table(
         ("through the gateway", "`attn_kv_b`", "`attn_k_b`, `attn_v_b`"),
         (
             row("checks that failed", lambda f: ", ".join(f["failed"]) or "none"),
@@ -143,7 +141,7 @@ def gateway(report: Report) -> Iterator[str]:
             row("KV cache, budget / torch", ratio("KV cache")),
             row(
                 "context, kernels and graph, found",
-                lambda f: _mib(f["memory"]["CUDA context, kernels and graph"]["found_bytes"]),
+                lambda f: mib(f["memory"]["CUDA context, kernels and graph"]["found_bytes"]),
             ),
             row(
                 "Q4_K_M to Q5_K_M: new engine ready, then answered after",
@@ -154,13 +152,6 @@ def gateway(report: Report) -> Iterator[str]:
             ),
         ),
     )
-
-
-def _or_missing(said: Any, form: Report) -> object:
-    try:
-        return said(form)
-    except (KeyError, TypeError):
-        return "not measured"
 
 
 def synthetic(report: Report) -> Iterator[str]:
@@ -185,10 +176,10 @@ def synthetic(report: Report) -> Iterator[str]:
         for context, compared in report.get("memory", {}).items()
         for name, pair in ((name, compared[name]) for name in names)
     ]
-    yield from _table(("context", "what", "budget", "found", "budget / found"), rows)
+    yield from table(("context", "what", "budget", "found", "budget / found"), rows)
     yield ""
     sweep = sorted(_measured(report), key=lambda one: one["cpu_infer"])
-    yield from _table(
+    yield from table(
         ("`--cpu_infer`", "tokens/s", "drawn at temperature 0.6"),
         [
             (one["cpu_infer"], f"{one['tokens_per_s']:.1f}", f"{one['drawn_tokens_per_s']:.1f}")
@@ -206,7 +197,7 @@ def synthetic(report: Report) -> Iterator[str]:
             f"{speed['expert bytes of a token'] / 1e6:.0f} MB for each token."
         )
     yield ""
-    yield from _table(
+    yield from table(
         ("threads", "triad", "read"),
         [
             (one["threads"], f"{one['triad'] / 1e9:.1f} GB/s", f"{one['read'] / 1e9:.1f} GB/s")
@@ -215,86 +206,6 @@ def synthetic(report: Report) -> Iterator[str]:
     )
     yield ""
     yield f"![Tokens a second by the number of threads]({PLOT.name})"
-
-
-def llamacpp(report: Report) -> Iterator[str]:
-    compiled = report["compiled"]
-    yield (
-        f"Compiled for architecture {compiled['architecture']} in {compiled['seconds']} s on "
-        f"{compiled['cores']} cores."
-    )
-    yield ""
-    older, newer = (report[form] for form in FORMS)
-
-    def row(what: str, said: Any) -> tuple[object, ...]:
-        return what, _or_missing(said, older), _or_missing(said, newer)
-
-    def ratio(name: str) -> Any:
-        return lambda form: f"{form['vram'][name]:.3f}"
-
-    def logged(*names: str) -> Any:
-        return lambda form: ", ".join(f"{form['vram']['log_mib'][name]:.2f} MiB" for name in names)
-
-    yield from _table(
-        ("llama.cpp on TinySeek Q4_K_M", "`attn_kv_b`", "`attn_k_b`, `attn_v_b`"),
-        (
-            row("exact replies, streamed and not", lambda f: f["replies"]),
-            row("checks that failed", lambda f: ", ".join(f["failed"]) or "none"),
-            row("from the start to the first answer", lambda f: f"{f['ready_s']:.1f} s"),
-            row("decode, alone", lambda f: f"{f['decode_tokens_per_s']:.0f} tokens/s"),
-            row(
-                "tensors of routed experts, and where they are",
-                lambda f: f"{f['experts']['tensors']}, {', '.join(f['experts']['where'])}",
-            ),
-            row("weights on the card, by its log", logged("CUDA0 model")),
-            row("those / budget", ratio("weights, log / budget")),
-            row("KV cache on the card, by its log / budget", ratio("KV cache, log / budget")),
-            row(
-                "compute buffer: on the card, in RAM", logged("CUDA0 compute", "CUDA_Host compute")
-            ),
-            row("VRAM found, of the budget", lambda f: _of_budget(f["vram"])),
-            row("RSS, anonymous and of files", lambda f: _rss(f["ram"]["rss"])),
-        ),
-    )
-
-    wide = [form for name, form in report.items() if name.startswith("wide ")]
-    if not wide:
-        return
-    yield ""
-    yield from _table(
-        (
-            "two layers of full width, files with `attn_kv_b`",
-            *(f"{f['context']} tokens" for f in wide),
-        ),
-        [
-            (what, *(_or_missing(said, form) for form in wide))
-            for what, said in (
-                ("checks that failed", lambda f: ", ".join(f["failed"]) or "none"),
-                ("VRAM found, of the budget", lambda f: _of_budget(f["vram"])),
-                ("compute buffer on the card, by its log", logged("CUDA0 compute")),
-                (
-                    "budget: compute buffer + experts for long prompts",
-                    lambda f: " + ".join(
-                        _mib(f["vram"]["budget"][term])
-                        for term in ("compute buffer", "experts for long prompts")
-                    ),
-                ),
-                (
-                    "a prompt of 1500 tokens",
-                    lambda f: f"{f['timings']['prompt_per_second']:.0f} tokens/s",
-                ),
-                ("RSS, anonymous and of files", lambda f: _rss(f["ram"]["rss"])),
-            )
-        ],
-    )
-
-
-def _of_budget(vram: Report) -> str:
-    return f"{_mib(vram['found_bytes'])} of {_mib(vram['budget_bytes'])}"
-
-
-def _rss(rss: Report) -> str:
-    return f"{_mib(rss['RssAnon'])}, {_mib(rss['RssFile'])}"
 
 
 def _measured(report: Report) -> list[Report]:
@@ -362,10 +273,6 @@ def _step(most: float) -> float:
 
 def _gb(size: int | None) -> str:
     return "?" if size is None else f"{size / 1e9:.3f} GB"
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):.0f} MiB"
 
 
 def main(words: Sequence[str]) -> int:

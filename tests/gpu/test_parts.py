@@ -10,12 +10,16 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from gpu import figures, memory
+from fitting import a_profile, settings_of, tinyseek
+from gpu import figures, llamacpp_figures, memory
 from gpu.proven import folder_of
 from gpu.synthetic import points
 from gpu.synthetic_model import REPO, Shape, q4_k, q6_k, write
+from gpu.tables import FORMS
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.kt_legacy.tree import Tree
+from orchestrator.core.offload import CONTEXT_BYTES
+from orchestrator.core.terms import memory_terms
 from wire.gguf_checks import problems
 
 HF = Path(__file__).parents[1] / "fixtures/tinyseek/hf"
@@ -145,6 +149,35 @@ SYNTHETIC: dict[str, Any] = {
 }
 
 
+def test_llamacpps_budget_holds_what_it_took_of_a_card_and_of_ram() -> None:
+    """As measured, and no report of it is left out."""
+    report = figures.kept("llamacpp")
+    assert report is not None
+    settings = settings_of(a_profile("deepseek-r1-ud-iq1s"), slots=1)
+    (own,) = (
+        term.size_bytes
+        for term in memory_terms(
+            a_profile("deepseek-r1-ud-iq1s"), settings, tinyseek(), on_card=True
+        )
+        if term.name == "CUDA's own"
+    )
+    for form in (report[name] for name in FORMS):
+        assert llamacpp_figures.budget_now(form["vram"]) > 1.1 * form["vram"]["found_bytes"]
+        assert 1.1 * llamacpp_figures.context_bytes(form["vram"]) < CONTEXT_BYTES
+        assert own > 1.1 * llamacpp_figures.cudas_own_bytes(form)
+
+
+def test_of_what_failed_the_words_are_kept_and_no_paths(tmp_path: Path, monkeypatch: Any) -> None:
+    told = 'Traceback (most recent call last):\n  File "/somewhere/x.py"\nAssertionError: 3\n'
+    report = {"older": {"failed": {"memory": told}, "log": ["a line"], "ready_s": 1.5}}
+    (tmp_path / "llamacpp.json").write_text(json.dumps(report))
+    monkeypatch.setattr(figures, "KEPT", tmp_path / "kept")
+    figures.keep(tmp_path)
+    assert figures.kept("llamacpp") == {
+        "older": {"failed": {"memory": "AssertionError: 3"}, "ready_s": 1.5}
+    }
+
+
 def test_a_sweep_becomes_a_table_and_a_plot() -> None:
     table = "\n".join(figures.synthetic(SYNTHETIC))
     assert "| 2 | 9.0 | 8.0 |\n| 16 | 90.0 | 50.0 |" in table
@@ -154,7 +187,7 @@ def test_a_sweep_becomes_a_table_and_a_plot() -> None:
 
 
 def test_what_a_check_did_not_reach_is_said_to_be_not_measured() -> None:
-    report = {form: {"failed": {"the run": "it ended"}} for form in figures.FORMS}
+    report = {form: {"failed": {"the run": "it ended"}} for form in FORMS}
     table = list(figures.gateway(report))
     assert "| checks that failed | the run | the run |" in table
     assert "| decode, alone | not measured | not measured |" in table

@@ -31,11 +31,19 @@ def lock(tmp_path: Path) -> Path:
     return path
 
 
+def a_parent(proc: Path, process: int, name: str, child: int) -> None:
+    task = proc / f"{process}/task/{process}"
+    task.mkdir(parents=True, exist_ok=True)
+    (task / "children").write_text(f"{child} ")
+    (proc / f"{process}/comm").write_text(f"{name}\n")
+
+
 def a_process(proc: Path, *, mapped: int, read: int | None, began_s: float) -> None:
     """As proc(5) has it: process 1 with the child 7, 600 s after the host's start."""
-    (proc / "1/task/1").mkdir(parents=True, exist_ok=True)
-    (proc / "1/task/1/children").write_text("7 ")
-    (proc / "7").mkdir(exist_ok=True)
+    a_parent(proc, 1, "python3", 7)
+    for folder in ("self", "7"):
+        (proc / folder).mkdir(exist_ok=True)
+    (proc / "self/comm").write_text("python3\n")
     (proc / "7/status").write_text(
         f"Name:\tpython3\nRssAnon:\t 12 kB\nRssFile:\t {mapped // 1024} kB\n"
     )
@@ -90,12 +98,37 @@ def test_without_an_engine_or_a_lock_nothing_is_told(tmp_path: Path, lock: Path)
     assert progress({"LOCK_FILE": str(lock)}, tmp_path) is None
 
 
+@pytest.mark.parametrize("init", ["docker-init", "tini", "catatonit"])
+def test_behind_an_init_the_engine_is_told_of_and_not_what_watches_it(
+    tmp_path: Path, lock: Path, init: str
+) -> None:
+    """compose.yaml has `init: true`: process 1 is Docker's, and its child watches the engine."""
+    a_process(tmp_path, mapped=70 * GB, read=0, began_s=500)
+    a_parent(tmp_path, 6, "python3", 7)
+    a_parent(tmp_path, 1, init, 6)
+    (tmp_path / "6/status").write_text("Name:\tpython3\nRssFile:\t 20000 kB\n")
+    (tmp_path / "6/stat").write_text((tmp_path / "7/stat").read_text())
+    found = progress({"LOCK_FILE": str(lock)}, tmp_path)
+    assert found is not None
+    assert (found["loaded_bytes"], found["eta_s"]) == (pytest.approx(70 * GB, abs=1024), 100.0)
+
+
+def test_before_the_engine_there_is_nothing_to_tell_behind_an_init_either(
+    tmp_path: Path, lock: Path
+) -> None:
+    a_process(tmp_path, mapped=70 * GB, read=0, began_s=500)
+    a_parent(tmp_path, 1, "docker-init", 6)
+    a_parent(tmp_path, 6, "python3", 7)
+    (tmp_path / "6/task/6/children").write_text("")
+    assert progress({"LOCK_FILE": str(lock)}, tmp_path) is None
+
+
 def test_this_kernel_says_of_a_real_process_what_is_asked_of_it(lock: Path) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", "input(1)"], stdin=pipe, stdout=pipe) as child:
         assert child.stdout is not None
         assert child.stdout.read(1) == b"1"
-        found = progress({"LOCK_FILE": str(lock)}, supervisor=os.getpid())
+        found = progress({"LOCK_FILE": str(lock)}, first=os.getpid())
         child.communicate(b"\n")
     assert found is not None
     assert 0 < found["loaded_bytes"] < GB

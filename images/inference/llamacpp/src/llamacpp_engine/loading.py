@@ -10,18 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-SUPERVISOR = 1  # process number 1 of the container, whose one child is the engine
+FIRST = 1
 _START_TICKS = 19  # of what follows the name in /proc/PID/stat: starttime, its 22nd field
 
 
 def progress(
-    environment: Mapping[str, str], proc: Path = Path("/proc"), supervisor: int = SUPERVISOR
+    environment: Mapping[str, str], proc: Path = Path("/proc"), first: int = FIRST
 ) -> dict[str, Any] | None:
-    """None where there is no engine, or nothing can be told of it."""
+    """None where there is no engine, or nothing can be told of it. `first`: the container's process 1."""
     try:
         total = _total_bytes(Path(environment["LOCK_FILE"]))
-        children = (proc / f"{supervisor}/task/{supervisor}/children").read_text(encoding="ascii")
-        engine = proc / children.split()[0]
+        engine = proc / str(_child(_supervisor(first, proc), proc))
         mapped = _field(engine / "status", "RssFile") * 1024
         elapsed_s = _elapsed_s(engine, proc)
     except (OSError, ValueError, LookupError):
@@ -35,6 +34,19 @@ def progress(
         "read_bytes": read,
         "eta_s": round(elapsed_s * (total - loaded) / loaded, 1) if loaded else None,
     }
+
+
+def _supervisor(process: int, proc: Path) -> int:
+    """Docker's init, or any other, may stand before it: it is the first that runs our interpreter."""
+    ours = (proc / "self/comm").read_text(encoding="utf-8")
+    while (proc / f"{process}/comm").read_text(encoding="utf-8") != ours:
+        process = _child(process, proc)
+    return process
+
+
+def _child(process: int, proc: Path) -> int:
+    children = (proc / f"{process}/task/{process}/children").read_text(encoding="ascii")
+    return int(children.split()[0])
 
 
 def _total_bytes(lock: Path) -> int:

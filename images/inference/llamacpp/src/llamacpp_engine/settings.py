@@ -55,6 +55,8 @@ class Settings(BaseModel):
 
     `memory_policy`: where the weights are to lie on a host of several NUMA nodes, and
     `memory_nodes`: on which of them, as in 0,1.
+    `max_tokens`: how long a reply may get whose request does not say. One that asks for more gets
+    more: who caps that is the gateway.
     `system_message`: what the model is told first when a request has no system message. Or empty.
     `llama_server`: the program of the image for GPUs. None: the engine is the wheel, on the CPU.
     `cuda_visible_devices`: the cards that the program is to use, as CUDA's own variable names them.
@@ -69,7 +71,7 @@ class Settings(BaseModel):
     api_key_file: Path
     context_tokens: int = Field(gt=0, lt=2**31)
     slots: int = Field(gt=0)
-    max_tokens: int = Field(gt=0, description="the longest reply; what asks for more gets this")
+    max_tokens: int = Field(gt=0)
     threads: int = Field(ge=0)
     memory_policy: Policy = "local"
     memory_nodes: Nodes = ()
