@@ -94,7 +94,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tell(self) -> None:
         first, server = self.server.recording.first, self.server
-        self._begin(first)
+        # The watch for the client's leaving would read the next request's first byte.
+        self._begin(first, last=server.story_until is not None)
         for number, piece in enumerate(first.pieces):
             if number == server.story_until:
                 server.telling.set()
@@ -132,12 +133,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._piece(piece)
         self._end()
 
-    def _begin(self, spoken: Spoken) -> None:
+    def _begin(self, spoken: Spoken, *, last: bool = False) -> None:
+        """`last`: the connection is for no other request after this one."""
         self._chunked = spoken.chunked
         self.send_response_only(spoken.status)
         for name, value in spoken.headers.items():
             if name not in {"connection", "transfer-encoding", "keep-alive"}:
                 self.send_header(name, value)
+        if last:
+            self.send_header("connection", "close")
         if spoken.chunked:
             self.send_header("transfer-encoding", "chunked")
         else:
