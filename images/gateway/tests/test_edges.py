@@ -10,7 +10,6 @@ import pytest
 from images.gateway.tests.support import (
     CHAT,
     GATEWAY_KEY,
-    LONG_TICK_S,
     Client,
     Gateway,
     chat_body,
