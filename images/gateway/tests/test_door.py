@@ -157,11 +157,11 @@ def test_uploads_without_end_lock_out_nobody_but_their_own_key(
         WEBUI_KEY_FILE=str(tmp_path / "webui"),
     )
     with running_gateway(env) as gateway, ExitStack() as stack:
-        for _ in range(10):
-            endless = stack.enter_context(Client(gateway.port))
-            endless.send(chat_head(1000, new_id(), key="another-key") + b"{")
+        endless = [stack.enter_context(Client(gateway.port)) for _ in range(10)]
+        for one in endless:
+            one.send(chat_head(1000, new_id(), key="another-key") + b"{")
         with contextlib.suppress(ConnectionError):
-            assert b'"too_many_connections"' in endless.read_to_close()
+            assert b'"too_many_connections"' in endless[-1].read_to_close()
         assert gateway.ask("POST", CHAT, chat_body(stream=False, tick_s=0.0)).status == 200
 
 
