@@ -26,7 +26,7 @@ ROWS_TOGETHER = 8
 _STACK_IMAGES = 1_290_000_000
 _ENGINE_IMAGES = {
     Engine.LLAMACPP: 0,
-    Engine.KT_LEGACY: 5_830_000_000,
+    Engine.KT_LEGACY: 5_430_000_000,
     Engine.KT_SGLANG: 12_200_000_000,
 }
 # 796 MB without the kernels: estimated with them.

@@ -246,7 +246,7 @@ def test_disk_has_what_is_missing_the_images_and_what_is_left_free() -> None:
     share = a_budget(R1, hosts.rtx4090_480gb_two_sockets(), None, 404_430_187_616).disk
     assert [(part.name, part.size_bytes) for part in share.terms] == [
         ("weights to fetch", 404_430_187_616),
-        ("images", 7_120_000_000),
+        ("images", 6_720_000_000),
         ("left free", GIB),
     ]
     assert share.have_bytes == 2 * 10**12

@@ -86,8 +86,8 @@ def test_what_to_add_is_said_as_people_say_it() -> None:
     full = host.model_copy(
         update={"disk": host.disk.model_copy(update={"free_bytes": 100 * 10**9})}
     )
-    # 404.43 GB of weights, 7.12 of images, 1.07 left free.
-    assert about("deepseek-r1-q4km", full).to_add == ("312.6 GB more disk",)
+    # 404.43 GB of weights, 6.72 of images, 1.07 left free.
+    assert about("deepseek-r1-q4km", full).to_add == ("312.2 GB more disk",)
 
 
 def test_a_host_without_a_card_is_told_to_add_one_of_the_right_size() -> None:
