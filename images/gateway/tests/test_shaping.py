@@ -277,6 +277,11 @@ def test_llamacpps_own_word_for_the_length_is_clamped_too(asked: int, granted: i
 def test_several_answers_cost_as_much_as_several_requests() -> None:
     assert shape(chat(max_tokens=7, n=3), policy()).max_tokens_cap == 21
     assert shape(chat(prompt="x", max_tokens=7, best_of=4), policy()).max_tokens_cap == 28
+    for prompts, answers in ((["x", "y"], 2), ([[1, 2], [3], [4]], 3), ([1, 2, 3], 1), ([], 1)):
+        asked = chat(prompt=prompts, max_tokens=7)
+        assert shape(asked, policy()).max_tokens_cap == 7 * answers
+    assert refusal_of(chat(prompt=["x"] * 129), policy()).param == "prompt"
+    assert refusal_of(chat(prompt=[[1]] * 129), policy()).param == "prompt"
     refused = refusal_of(chat(n=129), policy())
     assert refused.message == "'n' must be a whole number of at least 1 and at most 128, not 129."
 

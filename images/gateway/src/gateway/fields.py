@@ -72,11 +72,19 @@ def closed(kinds: Mapping[str, Kind], required: tuple[str, ...] = ()) -> Kind:
     return Kind("an object", fields.schema(), _is(dict), fields)
 
 
-def list_of(kind: Kind, plural: str) -> Kind:
+def list_of(kind: Kind, plural: str, at_most: int | None = None) -> Kind:
     return Kind(
-        f"a list of {plural}",
-        {"type": "array", "items": kind.schema},
-        lambda value: isinstance(value, list) and all(kind.holds(each) for each in value),
+        f"a list of {'' if at_most is None else f'at most {at_most} '}{plural}",
+        {
+            "type": "array",
+            "items": kind.schema,
+            **({} if at_most is None else {"maxItems": at_most}),
+        },
+        lambda value: (
+            isinstance(value, list)
+            and (at_most is None or len(value) <= at_most)
+            and all(kind.holds(each) for each in value)
+        ),
     )
 
 

@@ -96,7 +96,11 @@ def _defaults(parsed: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
 
 def _answers(parsed: Mapping[str, Any]) -> int:
     """How many the engine writes for this one request, each as long as it may be."""
-    return int(max(parsed.get("n") or 1, parsed.get("best_of") or 1))
+    prompt, prompts = parsed.get("prompt"), 1
+    # One list of numbers is one prompt.
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], (int, float)):
+        prompts = len(prompt)
+    return prompts * int(max(parsed.get("n") or 1, parsed.get("best_of") or 1))
 
 
 def _body(body: bytes, parsed: Mapping[str, Any], changes: Mapping[str, Any]) -> bytes:

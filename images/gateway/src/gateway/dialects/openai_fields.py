@@ -23,8 +23,8 @@ from gateway.fields import (
     whole_number,
 )
 
-# As in OpenAI's own API.
-_MOST_ANSWERS = 128
+MOST_ANSWERS = 128
+"""To one request, which has one permit for them all. As in OpenAI's own API, but for its prompts."""
 MOST_LOGPROBS = 20
 # llama.cpp takes memory for as many as it is told, at once.
 _MOST_LOOKED_BACK_AT = 2**16
@@ -32,7 +32,7 @@ _GENERATION = {
     "model": TEXT,
     "stream": FLAG,
     "stream_options": closed({"include_usage": FLAG, "include_obfuscation": FLAG}),
-    "n": whole_number(1, _MOST_ANSWERS),
+    "n": whole_number(1, MOST_ANSWERS),
     "temperature": NUMBER,
     "top_p": NUMBER,
     "stop": TEXT_OR_TEXTS,
@@ -112,10 +112,13 @@ COMPLETIONS_FIELDS = Fields(
     {
         **_GENERATION,
         **_COMMON_EXTRAS,
-        "prompt": either(TEXT_OR_TEXTS, either(_TOKENS, list_of(_TOKENS, "such lists"))),
+        "prompt": either(
+            either(TEXT, list_of(TEXT, "texts", MOST_ANSWERS)),
+            either(_TOKENS, list_of(_TOKENS, "such lists", MOST_ANSWERS)),
+        ),
         "max_tokens": whole_number(0),
         "logprobs": whole_number(0, MOST_LOGPROBS),
-        "best_of": whole_number(1, _MOST_ANSWERS),
+        "best_of": whole_number(1, MOST_ANSWERS),
         "echo": FLAG,
     },
     required=("prompt",),
