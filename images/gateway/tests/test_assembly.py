@@ -189,6 +189,11 @@ def test_a_message_without_a_text_has_an_empty_one_or_calls_in_its_place(
     assert message["content"] == content
 
 
+def test_an_error_that_is_null_is_none() -> None:
+    said = _assembled(chunk({"content": "a"}), _event(id="1", error=None, choices=[]))
+    assert said["choices"][0]["message"]["content"] == "a"
+
+
 def test_a_name_that_is_said_again_is_said_once() -> None:
     again = call(0, "}", "clock")
     (said,) = _choice(chunk(call(0, "{", "clock")), chunk(again))["message"]["tool_calls"]

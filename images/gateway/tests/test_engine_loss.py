@@ -239,6 +239,14 @@ def test_an_engine_whose_own_line_is_full_is_503_also_where_it_hides_that_in_a_2
     assert answer.headers["retry-after"] == "5"
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_engine_that_gives_up_by_itself_is_no_408_which_clients_would_send_again(
+    gateway: Gateway, *, stream: bool
+) -> None:
+    answer = gateway.ask("POST", CHAT, chat_body(stream=stream, status=408))
+    assert (answer.status, answer.json()["error"]["code"]) == (504, "engine_refused")
+
+
 def test_a_refusal_that_an_engine_hides_in_a_stream_gets_its_status_back(gateway: Gateway) -> None:
     hidden = b'data: {"error": {"message": "The input is too long.", "code": 400}}\n\n'
     raw = [base64.b64encode(hidden).decode()]

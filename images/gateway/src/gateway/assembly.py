@@ -65,7 +65,7 @@ class Assembly:
             # Of several prompts llama.cpp's stream begins with a null.
             if (chunk := orjson.loads(event)) is None:
                 return
-            if "error" in chunk:
+            if chunk.get("error") is not None:
                 raise Refused(self._error(event, chunk["error"]))
             self._add(chunk)
         except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -60,6 +60,9 @@ class Answer:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.status = connection.status
+        if self.status == HTTPStatus.REQUEST_TIMEOUT:
+            # Of the engine's own limit. Clients take a 408 for theirs, and send it all again.
+            self.status = HTTPStatus.GATEWAY_TIMEOUT.value
         self.headers = connection.headers
 
     @property
