@@ -77,7 +77,10 @@ def _unusable(profile: Profile, facts: HostFacts) -> Iterator[str]:
     knows = version_of(facts.driver_cuda)
     if least is not None and (knows is None or knows < least):
         yield f"the driver knows CUDA {facts.driver_cuda or '?'} and not {least[0]}.{least[1]}"
-    if not (facts.docker.nvidia_runtime or facts.docker.cdi):
+    ways = (facts.docker.nvidia_runtime, facts.docker.cdi)
+    if not any(ways):
+        if None in ways:
+            yield "whether Docker can give a container the card is not known (check `toolkit`)"
         yield "Docker can't give a container the card (check `toolkit`)"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from orchestrator.core.advice import Advice
 from orchestrator.core.checks.finding import Finding, Severity
@@ -79,14 +80,18 @@ def least_demanding(ranking: Sequence[Ranked]) -> Ranked:
     return min(ranking, key=demand)
 
 
+def is_tried(profile: Profile) -> bool:
+    """Neither it nor its engine is an experiment."""
+    return profile.status is not Status.EXPERIMENTAL and bool(ABILITIES[profile.engine].seen)
+
+
 def _merit(profile: Profile) -> tuple[int, int, int, str]:
     routes, statuses = tuple(Route), tuple(Status)
     trusted = statuses.index(profile.status)
     # Between two ways to the same end the one that works wins; across routes the better model does,
     # except that an experiment is nobody's first choice, and so is an engine that nobody saw answer.
-    experimental = profile.status is Status.EXPERIMENTAL or not ABILITIES[profile.engine].seen
     return (
-        routes.index(profile.route) + (len(routes) if experimental else 0),
+        routes.index(profile.route) + (0 if is_tried(profile) else len(routes)),
         trusted,
         profile.rank,
         profile.name,
@@ -127,7 +132,10 @@ def _to_add(advice: Advice, facts: HostFacts) -> Iterator[str]:
             yield f"{missing:.1f} GB more {_of(share.where)}"
     if lacking > 0 and needs.vram is not None:
         cards = "an NVIDIA card" if lacking == 1 else f"{lacking} NVIDIA cards"
-        yield f"{cards} with {needs.vram.least_bytes / needs.gpus / 1e9:.0f} GB"
+        # Upstream's least is no promise here: what the budget asks for is checked.
+        most = max((share.need_bytes for share in budget.vram), default=0)
+        least = max(most, needs.vram.least_bytes // needs.gpus)
+        yield f"{cards} with {ceil(least / 1e9)} GB"
 
 
 def _of(where: str) -> str:

@@ -11,7 +11,7 @@ from orchestrator.core.budget import Budget, Share
 from orchestrator.core.engines import ABILITIES
 from orchestrator.core.kt_legacy.footprint import Footprint, pattern
 from orchestrator.core.placement import Placement
-from orchestrator.core.recommend import BYTES_PER_CORE_S, Ranked, startable
+from orchestrator.core.recommend import BYTES_PER_CORE_S, Ranked, is_tried, startable
 
 WIDTH = 80
 NO_CHOICE = {"nodes": "all", "cpuset": "all", "gpus": "none"}
@@ -100,13 +100,18 @@ def _placement_lines(placement: Placement) -> Iterator[str]:
 def _rules_lines(advice: Advice) -> Iterator[str]:
     """What each rule of kt-legacy's placement puts where, and what that saves elsewhere."""
     if advice.form is None:
+        if unused := advice.settled.settings.placement:
+            engine = advice.profile.engine.value
+            yield f"No rules: {engine} has none, and placement = {unused} is not used"
         return
     yield f"Rules of {advice.form.name}, weights alone (GB = 10^9 bytes)"
     if not advice.rules:
         yield "  what each takes can't be told: the model's headers are not known"
     for number, found in enumerate(advice.rules, 1):
         rule = found.rule
-        yield f"  {number}  {pattern(rule)} -> {rule.device}, {rule.kernel}"
+        # They lie below the layers by name, and no rule of `layers` is about them.
+        but = " without mlp.experts" if rule.modules == "layers" else ""
+        yield f"  {number}  {pattern(rule)}{but} -> {rule.device}, {rule.kernel}"
         yield from _wrapped(f"     {_taken(found)}", rule.why)
 
 
@@ -160,9 +165,11 @@ def _ranking_lines(ranking: Sequence[Ranked], best: Ranked | None) -> Iterator[s
             yield from _indented((f"- {reason}" for reason in ranked.against), 4)
             if ranked.to_add:
                 yield from _indented([f"to add: {'; '.join(ranked.to_add)}"], 4)
-    if also := [ranked.name for ranked in ranking if ranked.fits and ranked is not best]:
-        yield ""
-        yield from _indented([f"Fit as well: {', '.join(also)}"], 0)
+    also = [ranked for ranked in ranking if ranked.fits and ranked is not best]
+    for said, tried in (("Fit as well", True), ("Fit as well, but are untried", False)):
+        if names := [ranked.name for ranked in also if is_tried(ranked.advice.profile) == tried]:
+            yield ""
+            yield from _indented([f"{said}: {', '.join(names)}"], 0)
 
 
 def _pace(ranked: Ranked) -> Iterator[str]:

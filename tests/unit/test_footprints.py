@@ -11,6 +11,7 @@ from orchestrator.core.advice import Advice, advise
 from orchestrator.core.inventory import Inventory
 from orchestrator.core.kt_legacy.footprint import Footprint, footprints
 from orchestrator.core.render_fit import advice_as_record, advice_as_text
+from orchestrator.core.settings import Layer
 
 SHIPPED = [fitting.ROOT / "configs/placements"]
 
@@ -97,7 +98,7 @@ def test_plan_shows_of_every_rule_its_modules_device_kernel_reason_and_bytes() -
     assert (
         shown
         == """, weights alone (GB = 10^9 bytes)
-  1  model.layers.* -> cuda:0, marlin
+  1  model.layers.* without mlp.experts -> cuda:0, marlin
      takes 10.0 GB of VRAM
                every token passes through all of them
   2  model.layers.3-5.mlp.experts -> cuda:0, marlin
@@ -115,6 +116,14 @@ def test_plan_shows_of_every_rule_its_modules_device_kernel_reason_and_bytes() -
 
 """
     )
+
+
+def test_a_placement_that_the_engine_has_no_use_for_is_said_to_be_unused() -> None:
+    profile = fitting.a_profile("deepseek-r1-distill-7b-gpu")
+    layer = Layer(values={"placement": "experts-on-gpu"}, origins={"placement": "a test"})
+    text = advice_as_text(advise(profile, (layer,), hosts.h200(), None, 0))
+    assert "No rules: kt-sglang has none, and placement = experts-on-gpu is not used" in text
+    assert "No rules" not in advice_as_text(advise(profile, (), hosts.h200(), None, 0))
 
 
 def test_programs_read_the_same_of_every_rule() -> None:

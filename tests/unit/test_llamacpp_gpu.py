@@ -103,6 +103,11 @@ def test_one_core_more_is_left_beside_a_card() -> None:
             deepseek_r1_newer(),
             "Docker can't give a container the card",
         ),
+        (
+            HOST.model_copy(update={"docker": Docker()}),
+            deepseek_r1_newer(),
+            "whether Docker can give a container the card is not known",
+        ),
         (HOST.model_copy(update={"gpus": None}), deepseek_r1_newer(), "cards are not known"),
         (hosts.no_gpu_small(), deepseek_r1_newer(), "the host has no card"),
     ],
