@@ -170,7 +170,9 @@ def test_every_api_refuses_the_same_in_its_own_shape(
 def test_a_wrong_key_is_refused_in_the_shape_of_who_asks(governed: Gateway, path: str) -> None:
     answer = governed.ask("POST", path, b"{}", key="wrong")
     assert answer.status == 401
-    assert _message(answer, path).startswith("Missing or wrong API key")
+    message = _message(answer, path)
+    assert message.startswith("Missing or wrong API key")
+    assert "'x-api-key: KEY'" in message
 
 
 def test_the_models_are_the_alias_and_nothing_else(governed: Gateway) -> None:

@@ -77,6 +77,12 @@ def test_requests_are_counted_over_the_last_minute_and_by_key() -> None:
     assert day.refusal(caller).code == "rate_limit"
 
 
+def test_a_key_that_may_ask_once_a_minute_is_told_so() -> None:
+    day, caller = Day(), a_caller(requests_per_minute=1)
+    day.ask(caller, 1)
+    assert day.refusal(caller).message == "This API key may ask once a minute."
+
+
 def test_tokens_of_the_last_minute_count_as_they_were_used() -> None:
     day, caller = Day(), a_caller(tokens_per_minute=100)
     day.quota.charge(caller, 5000)

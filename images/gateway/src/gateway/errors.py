@@ -92,7 +92,7 @@ def openai_envelope(error: ApiError) -> bytes:
 NO_KEY = ApiError(
     status=401,
     code="invalid_api_key",
-    message="Missing or wrong API key. Send it as 'Authorization: Bearer KEY'.",
+    message="Missing or wrong API key. Send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.",
     kind=CALLER,
     headers=(("www-authenticate", "Bearer"),),
 )

@@ -128,7 +128,8 @@ def _too_many_requests(limits: Limits, used: _Used, now_s: float) -> ApiError | 
     used.requests.forget(now_s)
     if used.requests.total < allowed:
         return None
-    message = f"This API key may ask {allowed} times a minute."
+    often = "once" if allowed == 1 else f"{allowed} times"
+    message = f"This API key may ask {often} a minute."
     return too_many("rate_limit", message, used.requests.frees_in_s(now_s, allowed))
 
 
