@@ -2,7 +2,10 @@
 PYTHON := .venv/bin/python
 SOURCES := orchestrator images tests benchmarks
 
-.PHONY: setup fmt lint unit test test-long images-gpu image-llamacpp-cuda sbom lock up down
+.PHONY: help setup fmt lint unit test test-long images-gpu image-llamacpp-cuda sbom lock up down
+
+help: ## these lines
+	@sed -n 's/^\([a-z-]*\):.* ## /  \1: /p' Makefile
 
 setup: ## Docker, the virtual environment, the browser that tests drive
 	tests/setup.sh
