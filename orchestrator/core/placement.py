@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from typing_extensions import assert_never
+
 from orchestrator.core.arguments import Told, cpu_infer, engine_arguments
 from orchestrator.core.facts import HostFacts, NumaNode
 from orchestrator.core.gpu_choice import choose_gpus
@@ -85,7 +87,7 @@ def place(  # noqa: PLR0913, PLR0917 - each decides it
         threads=threads.value,
         nodes=tuple(node.id for node in nodes),
         cards=max(1, len(gpus)),
-        gpu_experts=0 if profile.engine is Engine.LLAMACPP else settings.gpu_experts,
+        gpu_experts=settings.gpu_experts if profile.engine is Engine.KT_SGLANG else 0,
         slots=settings.slots,
         context_tokens=settings.context_tokens,
         max_tokens=max_tokens,
@@ -111,9 +113,7 @@ def place(  # noqa: PLR0913, PLR0917 - each decides it
             "threads": threads.why + _as_told(profile.engine, threads.value),
             "cpuset": why_cpuset,
             "gpus": why_gpus,
-            "gpu_experts": f"{told.gpu_experts} of each layer, as set"
-            if profile.engine is not Engine.LLAMACPP
-            else "this engine keeps them in RAM",
+            "gpu_experts": _why_gpu_experts(profile.engine, told.gpu_experts),
             "kv_tokens": f"{told.context_tokens} of context x {told.slots} slots",
             "slots": f"requests at once, as set: {told.slots}",
             "context_tokens": f"of each slot, as set: {told.context_tokens}",
@@ -205,3 +205,15 @@ def _memory_limit(  # noqa: PLR0913, PLR0917 - each decides it
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:.1f} GB"
+
+
+def _why_gpu_experts(engine: Engine, number: int) -> str:
+    match engine:
+        case Engine.KT_SGLANG:
+            return f"{number} of each layer, as set"
+        case Engine.KT_LEGACY:
+            return "the rules of its placement say which layers' lie there"
+        case Engine.LLAMACPP:
+            return "this engine keeps them in RAM"
+        case _:
+            assert_never(engine)

@@ -11,6 +11,7 @@ from orchestrator.core.budget import Budget, Share
 from orchestrator.core.engines import ABILITIES
 from orchestrator.core.kt_legacy.footprint import Footprint, pattern
 from orchestrator.core.placement import Placement
+from orchestrator.core.profile import Engine
 from orchestrator.core.recommend import BYTES_PER_CORE_S, Ranked, is_tried, startable
 
 WIDTH = 80
@@ -23,6 +24,7 @@ def advice_as_text(advice: Advice) -> str:
         f"{line}\n"
         for line in (
             *_placement_lines(advice.placement),
+            *_unused_lines(advice),
             *_rules_lines(advice),
             "",
             *_budget_lines(advice.budget),
@@ -95,6 +97,13 @@ def _placement_lines(placement: Placement) -> Iterator[str]:
         f"  {line}"
         for line in wrap(command, WIDTH - 4, break_on_hyphens=False, break_long_words=False)
     )
+
+
+def _unused_lines(advice: Advice) -> Iterator[str]:
+    """What was set and this engine is not told: an admin would wait for its effect in vain."""
+    settings, engine = advice.settled.settings, advice.profile.engine
+    if settings.gpu_experts and engine is not Engine.KT_SGLANG:
+        yield f"gpu_experts = {settings.gpu_experts} is not used: {engine.value} is told no number of them"
 
 
 def _rules_lines(advice: Advice) -> Iterator[str]:

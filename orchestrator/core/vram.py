@@ -98,13 +98,6 @@ def _kt_legacy(
     layers = _layers_on(card, form, inventory)
     if placed := [weight for weight, _ in held if weight.kind is WeightClass.ROUTED_EXPERTS]:
         yield _placed_experts(placed)
-    elif settings.gpu_experts:
-        beside = [
-            weight
-            for weight in inventory.weights
-            if weight.kind is WeightClass.ROUTED_EXPERTS and weight.layer in layers
-        ]
-        yield from _gpu_experts(settings.gpu_experts, beside, inventory)
     yield _kv(settings, inventory, len(layers))
     if options is not None:
         tokens = cached_tokens(settings.context_tokens, settings.slots)
@@ -156,18 +149,6 @@ def _placed_experts(experts: Sequence[Weight]) -> Term:
         f"{MARLIN_BITS} bits",
         certainty="estimate",
     )
-
-
-def _gpu_experts(number: int, experts: Sequence[Weight], inventory: Inventory) -> Iterator[Term]:
-    all_of_them, parameters = inventory.shape.experts, sum(map(count, experts))
-    if experts:
-        yield Term(
-            name=EXPERTS_ON_CARD,
-            size_bytes=int(parameters * MARLIN_BITS / 8) * number // all_of_them,
-            formula=f"{number} of {all_of_them} experts x {parameters:,} parameters x "
-            f"{MARLIN_BITS} bits",
-            certainty="estimate",
-        )
 
 
 def _kv(settings: Settings, inventory: Inventory, here: int) -> Term:

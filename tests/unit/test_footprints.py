@@ -126,6 +126,14 @@ def test_a_placement_that_the_engine_has_no_use_for_is_said_to_be_unused() -> No
     assert "No rules" not in advice_as_text(advise(profile, (), hosts.h200(), None, 0))
 
 
+def test_a_number_of_experts_on_the_gpu_that_kt_legacy_is_not_told_is_said_to_be_unused() -> None:
+    profile = fitting.a_profile("deepseek-r1-q4km")
+    layer = Layer(values={"gpu_experts": 8}, origins={"gpu_experts": "a test"})
+    text = advice_as_text(advise(profile, (layer,), hosts.h200(), None, 0))
+    assert "gpu_experts = 8 is not used: kt-legacy is told no number of them" in text
+    assert "is not used" not in advice_as_text(advise(profile, (), hosts.h200(), None, 0))
+
+
 def test_programs_read_the_same_of_every_rule() -> None:
     record = advice_as_record(advised("experts-on-gpu"))["rules"]
     assert record["name"] == "experts-on-gpu"
