@@ -1,5 +1,7 @@
 # Everything a contributor types. `make test` sets up all it needs on a fresh machine.
 PYTHON := .venv/bin/python
+# A shell that starts this in the background has SIGINT ignored, in all that comes of it: tests interrupt programs.
+PYTEST := env --default-signal=INT $(PYTHON) -m pytest
 SOURCES := orchestrator images tests benchmarks
 
 .PHONY: help setup fmt lint unit test test-long images-gpu image-llamacpp-cuda sbom lock up down
@@ -24,13 +26,13 @@ lint: ## types, style, import rules, shell scripts, Dockerfiles
 	.venv/bin/hadolint $$(git ls-files '*Dockerfile')
 
 unit: ## what needs no Docker, in seconds
-	$(PYTHON) -m pytest -m "not e2e and not long"
+	$(PYTEST) -m "not e2e and not long"
 
 test: setup lint ## what CI runs: one real case per mechanism
-	$(PYTHON) -m pytest -m "not long"
+	$(PYTEST) -m "not long"
 
 test-long: setup lint ## every scenario
-	$(PYTHON) -m pytest
+	$(PYTEST)
 
 images-gpu: ## kt-legacy's image, 17 to 20 minutes on two cores, and kt-sglang's, 5.3 GB to download
 	PYTHONPATH=images/wire/src $(PYTHON) -m orchestrator.building demo-gpu
