@@ -172,9 +172,6 @@ class _Ring:
         self.over: set[str] = set()
         self.refreshed = asyncio.Event()
 
-    def admit(self, offered: bytes) -> Caller:
-        raise NotImplementedError
-
     def objection(self, caller: Caller) -> ApiError | None:
         return KEY_EXPIRED if caller.key_id in self.over else None
 

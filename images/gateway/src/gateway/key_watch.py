@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from gateway.caller import Caller
 from gateway.errors import ApiError
-from gateway.keys import KeyRing
+from gateway.keys import Standing
 
 # Reading whether a file has changed costs some microseconds, and an end a second late nobody.
 _EVERY_S = 1.0
@@ -15,7 +15,7 @@ End = Callable[[ApiError], None]
 
 
 class KeyWatch:
-    def __init__(self, keys: KeyRing) -> None:
+    def __init__(self, keys: Standing) -> None:
         self._keys = keys
         self._here: dict[End, Caller] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -20,15 +20,19 @@ WEBUI = Caller(key_id="webui", name="the chat page")
 """All who chat on the stack's own page: it has one key for them together."""
 
 
-class KeyRing(Protocol):
-    def admit(self, offered: bytes) -> Caller:
-        """The caller that holds the key `offered`; Refused where there is none."""
+class Standing(Protocol):
+    """Whether who was let in may stay."""
 
     def objection(self, caller: Caller) -> ApiError | None:
         """Why the key that let this caller in would not do so now; None where it would."""
 
     def refresh(self) -> None:
         """Has a change of the keys be known now, and not only when the next one is offered."""
+
+
+class KeyRing(Standing, Protocol):
+    def admit(self, offered: bytes) -> Caller:
+        """The caller that holds the key `offered`; Refused where there is none."""
 
 
 class LimitsRecord(BaseModel):
