@@ -30,7 +30,7 @@ KEY = "key-for-the-gpu-test"
 CONTEXT_TOKENS, CHUNK_TOKENS, MAX_TOKENS = 2048, 64, 1024
 TINYSEEK = Tree(layers=4, dense_layers=1, yarn=False)
 PATIENCE_S = 300
-PLACEMENT = "single-gpu-no-marlin"
+WITHOUT_MARLIN, WITH_MARLIN = "single-gpu-no-marlin", "single-gpu"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
@@ -46,6 +46,7 @@ class Start:
     tree: Tree = TINYSEEK
     port: int = 0
     watched: Path | None = None
+    placement: str = WITHOUT_MARLIN
 
 
 @dataclass
@@ -114,13 +115,13 @@ class Engine:
 def rules(placement: str, tree: Tree) -> str:
     text = (ROOT / "configs/placements" / f"{placement}.toml").read_text(encoding="utf-8")
     form = Form.model_validate(tomllib.loads(text))
-    assert not list(problems(form, tree, gpus=1, marlin=False))
+    assert not list(problems(form, tree, gpus=1, marlin=placement == WITH_MARLIN))
     return render(form, tree)
 
 
 def prepared(start: Start, work: Path, port: int) -> tuple[list[str], dict[str, str]]:
     """The command and its environment."""
-    for name, text in (("rules.yaml", rules(PLACEMENT, start.tree)), ("key", KEY)):
+    for name, text in (("rules.yaml", rules(start.placement, start.tree)), ("key", KEY)):
         (work / name).write_text(text, encoding="utf-8")
     (work / "cache").mkdir(exist_ok=True)
     command = Command(
@@ -140,7 +141,7 @@ def prepared(start: Start, work: Path, port: int) -> tuple[list[str], dict[str, 
         "LISTEN_PORT": str(port),
         "KERNELS_DIR": str(work / "cpu"),
         "CACHE_DIR": str(work / "cache"),
-        "MARLIN": "0",
+        "MARLIN": str(int(start.placement == WITH_MARLIN)),
     }
     program = "kt_legacy_engine"
     if start.watched is not None:

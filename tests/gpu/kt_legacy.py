@@ -13,7 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpu.engine import CHUNK_TOKENS, CONTEXT_TOKENS, ROOT, Engine, Start, prepared, running
+from gpu.engine import (
+    CHUNK_TOKENS,
+    CONTEXT_TOKENS,
+    ROOT,
+    WITHOUT_MARLIN,
+    Engine,
+    Start,
+    prepared,
+    running,
+)
 from gpu.forms import newer, older
 from gpu.proven import Weights
 from kt_legacy_engine.tokenizing import FileTokenizer
@@ -225,10 +234,14 @@ CHECKS: tuple[Callable[[Engine, Report], None], ...] = (
 )
 
 
-def check(name: str, weights: Weights, work: Path, out: Path) -> Report:
+def check(
+    name: str, weights: Weights, work: Path, out: Path, placement: str = WITHOUT_MARLIN
+) -> Report:
     report: Report = {"failed": {}}
     threads = max(1, len(os.sched_getaffinity(0)) - 2)
-    with running(Start(weights=weights, threads=threads), work, out / f"{name}.log") as engine:
+    watched = out / f"watched-{name}.json"
+    start = Start(weights=weights, threads=threads, placement=placement, watched=watched)
+    with running(start, work, out / f"{name}.log") as engine:
         report["ready_s"] = engine.ready_s
         report["loading_seen"] = engine.loading_seen[:1] + engine.loading_seen[-1:]
         for one in CHECKS:
@@ -242,6 +255,7 @@ def check(name: str, weights: Weights, work: Path, out: Path) -> Report:
                 "FAILED" if one.__name__ in report["failed"] else "ok",
                 flush=True,
             )
+    report["linears"] = json.loads(watched.read_text(encoding="utf-8")).get("linears")
     log = engine.log.read_text(errors="replace")
     for secret in ("capital of France", "quick brown fox", "small model on a small machine"):
         if secret in log:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fitting import a_profile, settings_of
-from gpu.engine import PLACEMENT, Engine
+from gpu.engine import WITHOUT_MARLIN, Engine
 from orchestrator.core.budget import Budget, budget_of
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory, WeightClass, classify, inventory_of
@@ -47,11 +47,17 @@ def inventory(files: Files) -> Inventory:
     )
 
 
-def planned(
-    profile: str, held: Inventory, facts: HostFacts, *, context_tokens: int, chunk_tokens: int
+def planned(  # noqa: PLR0913 - what an engine is started by
+    profile: str,
+    held: Inventory,
+    facts: HostFacts,
+    *,
+    context_tokens: int,
+    chunk_tokens: int,
+    rules: str = WITHOUT_MARLIN,
 ) -> tuple[Placement, Budget]:
-    """By the profile's settings, but without Marlin: as this engine was built."""
-    options = {"rules": PLACEMENT, "chunk_tokens": chunk_tokens}
+    """By the profile's settings, but for the placement and the lengths."""
+    options = {"rules": rules, "chunk_tokens": chunk_tokens}
     chosen = a_profile(profile, kt_legacy=options)
     settings = settings_of(chosen, context_tokens=context_tokens)
     placement = place(chosen, settings, facts, held)
@@ -69,7 +75,7 @@ class Taken:
     """Bytes. `torch`: as watched_worker wrote it. `experts`: of the mapped pages, those of experts."""
 
     vram: int
-    torch: Mapping[str, int]
+    torch: Mapping[str, Any]
     rss: int
     rss_parts: Mapping[str, int]
     experts: int | None
@@ -79,7 +85,7 @@ class Taken:
 def taken(engine: Engine, watched: Path, before_mib: int, files: Files) -> Taken:
     # It writes every half second.
     time.sleep(1.2)
-    torch: dict[str, int] = json.loads(watched.read_text(encoding="utf-8"))
+    torch: dict[str, Any] = json.loads(watched.read_text(encoding="utf-8"))
     parts: dict[str, int] = {}
     for name, pid in (("model", torch["pid"]), ("server", engine.process.pid)):
         parts |= {f"{name} {kind}": size for kind, size in rss(pid).items()}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the engine kt-legacy without Marlin and checks it on an NVIDIA GPU, without containers:
-#   tests/gpu/run.sh CHECK CARRIED OUT      CHECK: kt_legacy, with_gateway, record or synthetic
+# Builds the engine kt-legacy and checks it on an NVIDIA GPU, without containers:
+#   tests/gpu/run.sh CHECK CARRIED OUT      CHECK: kt_legacy, with_gateway, record, synthetic or marlin
+# Without Marlin, but for the check of that name; what is built with it does for the others too.
 # CARRIED is what tests/gpu/carry.sh collected. OUT gets the report and the engine's logs.
 # What is built lies in KT_WORK, and a second run with the same KT_WORK does not build again.
 set -euo pipefail
@@ -40,7 +41,7 @@ unpack() {
 }
 
 build_engine() {
-    if [[ -e $work/kt/built ]]; then
+    if [[ -e $work/kt/built-with-marlin || ($check != marlin && -e $work/kt/built) ]]; then
         return
     fi
     step source
@@ -48,7 +49,14 @@ build_engine() {
     mkdir -p "$work/src" "$work/cpu" "$work/kt"
     tar -xzf "$carried/ktransformers-0.2.1.post1.tar.gz" -C "$work/src" --strip-components=1
     sh "$build/start-hang/check" "$work/src" hangs
-    python3 "$build/patch_source.py" "$work/src" start-hang without-marlin
+    python3 "$build/patch_source.py" "$work/src" start-hang
+    local without=--without-marlin built=built
+    if [[ $check == marlin ]]; then
+        without='' built=built-with-marlin
+        python3 -m gpu.marlin_source "$work/src"
+    else
+        python3 "$build/patch_source.py" "$work/src" without-marlin
+    fi
     sh "$build/start-hang/check" "$work/src" starts
 
     step kernels
@@ -66,16 +74,20 @@ PYTHON
         CUDA_HOME=$(dirname -- "$(dirname -- "$(readlink -f -- "$(command -v nvcc)")")")
         export CUDA_HOME
     fi
+    # Marlin's as in the image: from C++ for the oldest, and from there for this one.
+    if [[ $check == marlin && $architecture != 80 ]]; then
+        architecture="80 $architecture"
+    fi
     sh "$build/cpu-kernels" "$work/src" "$work/cpu" "$variant" &
     cpu=$!
     MAX_JOBS=4 python3 "$build/gpu_kernels.py" "$work/src" "$work/kt" "$architecture" \
-        --without-marlin >"$out/gpu-kernels.log" 2>&1 || {
+        ${without:+"$without"} >"$out/gpu-kernels.log" 2>&1 || {
         tail -n 40 "$out/gpu-kernels.log" >&2
         return 1
     }
     wait "$cpu"
     cp -r "$work/src/ktransformers" "$work/kt/"
-    touch "$work/kt/built"
+    touch "$work/kt/$built"
 }
 
 step() {
@@ -83,7 +95,7 @@ step() {
 }
 
 if (($# != 3)); then
-    echo "usage: tests/gpu/run.sh kt_legacy|with_gateway|record|synthetic CARRIED OUT" >&2
+    echo "usage: tests/gpu/run.sh kt_legacy|with_gateway|record|synthetic|marlin CARRIED OUT" >&2
     exit 2
 fi
 main "$@"

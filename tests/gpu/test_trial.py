@@ -1,5 +1,6 @@
 """The checks on a GPU, tried without one: everything is real but the model."""
 
+import json
 import os
 import sys
 import time
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu import record
+from gpu import marlin, record
 from gpu.book import Book
 from gpu.engine import CHAT, KEY, ROOT, Start, running
 from gpu.forms import older
@@ -78,3 +79,18 @@ def test_how_it_answers_is_recorded(work: Path, tmp_path: Path) -> None:
     # It works on one at a time, and is free for the next when its client has left.
     assert (recording.second.status, recording.next.status) == (503, 200)
     assert KEY not in text
+
+
+def test_the_check_of_marlin_goes_on_where_parts_of_it_fail(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here nothing that needs torch can pass. What the engine itself is asked is still measured."""
+    monkeypatch.setattr(marlin, "Shape", lambda **_: NARROW)
+    assert marlin.main(work, tmp_path) == 1
+    report = json.loads((tmp_path / "marlin.json").read_text(encoding="utf-8"))
+    assert report["left_out"] == []
+    assert {"machine code", "layers", "model"} <= report["failed"].keys()
+    runs = [(run["placement"], run["context"]) for run in report["runs"]]
+    assert runs == [("single-gpu", 8192), ("single-gpu", 131_072), ("single-gpu-no-marlin", 8192)]
+    assert all(run["tokens_per_s"] > 0 and run["ready_s"] > 0 for run in report["runs"])
+    assert report["tinyseek"]["replies"] == len(REPLIES) + 1

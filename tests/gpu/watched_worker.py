@@ -1,7 +1,9 @@
 """The process with the model, which writes what torch says of its memory to WATCHED_FILE.
 
 `weights_bytes` and `cache_bytes`: what torch had allocated once the model was loaded, and what the
-cache added. The rest every half second; torch counts it itself, without asking the GPU.
+cache added. `most_loading_bytes`: the most that it had reserved until then. `linears`: how many of
+the model's layers compute by which of the engine's classes. The rest every half second; torch counts
+it itself, without asking the GPU.
 """
 
 import json
@@ -9,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,14 @@ _EVERY_S = 0.5
 
 
 def watch(target: Path) -> None:
-    found: dict[str, int] = {"pid": os.getpid()}
+    found: dict[str, Any] = {"pid": os.getpid()}
     injected, plain = engine._injected, engine.KtModel
 
     def measured(*told: Any) -> Any:
         model = injected(*told)
         found["weights_bytes"] = torch.cuda.memory_allocated()
+        found["most_loading_bytes"] = torch.cuda.max_memory_reserved()
+        found["linears"] = linears(model)
         return model
 
     def counted(*told: Any, **more: Any) -> Any:
@@ -47,6 +52,12 @@ def watch(target: Path) -> None:
             time.sleep(_EVERY_S)
 
     vars(engine).update(_injected=measured, KtModel=counted)
+
+
+def linears(model: Any) -> dict[str, int]:
+    """Class -> how many modules of the model it computes."""
+    operators = (getattr(module, "generate_linear", None) for module in model.modules())
+    return dict(Counter(type(one).__name__ for one in operators if one is not None))
 
 
 if __name__ == "__main__":
