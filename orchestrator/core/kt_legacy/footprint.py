@@ -9,8 +9,9 @@ from orchestrator.core.inventory import Inventory, ModelShape, Weight, WeightCla
 from orchestrator.core.kt_legacy.form import Assignment, Form, Part
 from orchestrator.core.kt_legacy.layout import deciding
 
-# KTransformers' KLinearMarlin: 4 bits, and a 16-bit scale for 64 numbers.
-MARLIN_BITS = 4.25
+# KTransformers' KLinearMarlin: 4 bits, and for 64 numbers a scale in 32 bits, since it packs what its
+# reader makes of the file, which is in 32 bits.
+MARLIN_BITS = 4.5
 _KV_B = ("kv_b", "k_b", "v_b")
 _PARTS: Mapping[WeightClass, Part] = {
     WeightClass.ROUTED_EXPERTS: "experts",
