@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from gpu.llamacpp_figures import llamacpp
+from gpu.marlin_figures import marlin
 from gpu.tables import FORMS, Report, mib, or_missing, table
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).with_name("measured")
 DOC, PLOT = ROOT / "docs/gpu.md", ROOT / "docs/gpu-decode.svg"
-NAMES = ("kt-legacy", "with-gateway", "synthetic", "llamacpp")
+NAMES = ("kt-legacy", "with-gateway", "synthetic", "marlin", "llamacpp")
 # Paths of the machine, and pages of log.
 _DROPPED = frozenset({"log", "said", "terms"})
 
@@ -52,6 +53,7 @@ def document(text: str) -> str:
         ("kt-legacy", engine),
         ("with-gateway", gateway),
         ("synthetic", synthetic),
+        ("marlin", marlin),
         ("llamacpp", llamacpp),
     ):
         report = kept(name)

@@ -74,7 +74,9 @@ def measured(linear: Any, key: str, shards: Shards, given: torch.Tensor | None) 
     return {
         "in": own.shape[0],
         "out": own.shape[1],
-        "type": "none" if given is not None else shards.tensor_info[f"{key}.weight"]["ggml_type"],
+        "type": "none"
+        if given is not None
+        else int(shards.tensor_info[f"{key}.weight"]["ggml_type"]),
         "kernel_error": apart(products[worst], wanted[:worst]),
         "of_rows": worst,
         "kernel_error_of_one_row": apart(products[1], wanted[:1]),

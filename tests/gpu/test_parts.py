@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fitting import a_profile, settings_of, tinyseek
-from gpu import cubins, figures, llamacpp_figures, marlin_source, memory
+from gpu import cubins, figures, llamacpp_figures, marlin_figures, marlin_source, memory
 from gpu.logits import compared
 from gpu.marlin import layer_is_right, linears_of
 from gpu.parts import Parts
@@ -314,3 +314,38 @@ def test_a_part_ends_before_the_end_of_all(tmp_path: Path) -> None:
     with parts.part("slow", 60):
         Event().wait(60)
     assert "took longer" in parts.report["failed"]["slow"]
+
+
+def test_of_marlin_the_table_has_what_was_reached_and_names_the_rest() -> None:
+    pair = {"budget_bytes": 4_000_000_000, "found_bytes": 4_100_000_000, "ratio": 0.9756}
+    names = (
+        "VRAM without headroom",
+        "weights on the GPU",
+        "KV cache",
+        "CUDA context, kernels and graph",
+        "activations and what torch keeps",
+        "RAM of the engine",
+    )
+    report: dict[str, Any] = {
+        "failed": {"layers": "it ended"},
+        "left_out": ["model"],
+        "machine code": {"in the image": 28, "the same here": 28},
+        "runs": [
+            {
+                "placement": "single-gpu",
+                "context": 8192,
+                "linears": {"KLinearMarlin": 35},
+                "ready_s": 30.04,
+                "prefill": {"tokens_per_s": 300.0},
+                "tokens_per_s": 70.26,
+                "memory": {"torch": {"most_loading_bytes": 9e9}} | dict.fromkeys(names, pair),
+            },
+            {"placement": "single-gpu", "context": 131_072},
+        ],
+    }
+    table = "\n".join(marlin_figures.marlin(report))
+    assert "Checks that failed: layers. Not reached: model." in table
+    assert "28 of 28" in table
+    assert "| `single-gpu`, 8192 | 35 `KLinearMarlin` | 30.0 s |" in table
+    assert "| 8192 | VRAM without headroom | 4.000 GB | 4.100 GB | 0.9756 |" in table
+    assert "131072" not in table
