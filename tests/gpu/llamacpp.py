@@ -26,7 +26,7 @@ from gpu import synthetic_model
 from gpu.engine import COMPLETIONS, CONTEXT_TOKENS, KEY, MAX_TOKENS, PATIENCE_S, Engine, free_port
 from gpu.forms import newer, older
 from gpu.kt_legacy import FIXTURES, ODD, REPLIES, STORY, STORY_BEGINS, text, user
-from gpu.memory import headers_of, inventory, rss, used_mib
+from gpu.memory import free_mib, headers_of, inventory, rss, used_mib
 from gpu.proven import Weights, folder_of
 from llamacpp_engine.server import NO_GPU
 from orchestrator.core.inventory import Inventory, WeightClass
@@ -40,7 +40,12 @@ _BUFFER = re.compile(
 )
 _OVERRIDDEN = re.compile(r"tensor (?P<name>\S+) \(.*\) buffer type overridden to (?P<where>\w+)")
 _WEIGHTS_CLOSE = 0.05
-WIDE_CONTEXTS = (4096, 16_384)
+# Of which form, and tokens of context.
+WIDE = {"older": (4096, 16_384), "newer": (16_384,)}
+# One layer without experts, and two with: the last is computed for the tokens whose output is wanted,
+# and so never on the card.
+WIDE_LAYERS = 3
+REPLY_TOKENS = 16
 Report = dict[str, Any]
 
 
@@ -180,27 +185,62 @@ def compare(engine: Engine, form: Form, context_tokens: int, report: Report) -> 
     assert found <= sum(terms.values()), report["vram"]
 
 
-def of_full_width(work: Path, out: Path, context_tokens: int) -> Report:
-    """One layer of DeepSeek-V3's experts and one without: what estimates are worth at that width."""
-    report: Report = {"failed": {}, "vram_mib_before": used_mib(), "context": context_tokens}
-    shape = synthetic_model.Shape(layers=2)
+def a_wide_form(name: str, work: Path) -> Form:
+    """Three layers of DeepSeek-V3's width, in random weights."""
+    shape = synthetic_model.Shape(layers=WIDE_LAYERS, newer=name == "newer")
     weights = synthetic_model.write(
-        shape, FIXTURES / "hf", work / "wide", time.monotonic() + 120, for_llamacpp=True
+        shape, FIXTURES / "hf", work / f"wide-{name}", time.monotonic() + 120, for_llamacpp=True
     )
-    form = a_form("wide", weights, synthetic_model.REPO)
-    log = out / f"llamacpp-wide-{context_tokens}.log"
+    return a_form(f"wide-{name}", weights, synthetic_model.REPO)
 
-    def read_and_compare(engine: Engine, form: Form, report: Report) -> None:
-        prompt = np.random.default_rng(7).integers(300, shape.vocabulary, 1500).tolist()
-        body = {"model": "tiny", "prompt": prompt, "max_tokens": 16, "temperature": 0}
+
+def of_full_width(form: Form, work: Path, out: Path, context_tokens: int) -> Report:
+    """What the terms are worth at that width, and whether the budget's bytes do for a full context."""
+    report: Report = {"failed": {}, "vram_mib_before": used_mib(), "context": context_tokens}
+    log = out / f"llamacpp-{form.name}-{context_tokens}.log"
+    vocabulary = form.held.shape.vocabulary
+
+    def asked(engine: Engine, tokens: int) -> Any:
+        prompt = np.random.default_rng(7).integers(300, vocabulary, tokens).tolist()
+        body = {"model": "tiny", "prompt": prompt, "max_tokens": REPLY_TOKENS, "temperature": 0}
         status, _, data = engine.ask("POST", COMPLETIONS, body)
         assert status == 200, data
-        report["timings"] = json.loads(data).get("timings")
+        return json.loads(data).get("timings")
+
+    def read_and_compare(engine: Engine, form: Form, report: Report) -> None:
+        report["timings"] = asked(engine, 1500)
         compare(engine, form, context_tokens, report)
+
+    def read_what_the_context_holds(engine: Engine, form: Form, report: Report) -> None:
+        report["timings, context full"] = asked(engine, context_tokens - REPLY_TOKENS)
+        report["free_mib_at_the_end"] = free_mib()
 
     more = {"LLAMA_ARG_LOG_VERBOSITY": "5", "CONTEXT_TOKENS": str(context_tokens)}
     _run(form, work, log, (experts_in_ram, read_and_compare), report, **more)
+    if "vram" in report:
+        narrow = log.with_name(f"{log.stem}-narrow.log")
+        with only_left(report["vram"]["budget_bytes"]):
+            _run(form, work, narrow, (read_what_the_context_holds,), report, **more)
     return report
+
+
+@contextmanager
+def only_left(left: int) -> Iterator[None]:
+    """While it lasts, `left` bytes of the card are free: another process holds the rest."""
+    held = subprocess.Popen(
+        [sys.executable, "-m", "gpu.ballast", str(left)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert held.stdin is not None
+    assert held.stdout is not None
+    try:
+        assert held.stdout.readline() == "held\n"
+        yield
+    finally:
+        held.stdin.close()
+        held.wait(timeout=60)
 
 
 def children_of(pid: int) -> list[int]:
@@ -294,9 +334,13 @@ def main(work: Path, out: Path) -> int:
         _save(reports, out)
     reports["without a GPU"] = without_a_gpu(forms[0], work)
     _save(reports, out)
-    for context_tokens in WIDE_CONTEXTS:
-        reports[f"wide {context_tokens}"] = of_full_width(work, out, context_tokens)
-        _save(reports, out)
+    for name, contexts in WIDE.items():
+        form = a_wide_form(name, work)
+        for context_tokens in contexts:
+            reports[f"wide {name} {context_tokens}"] = of_full_width(
+                form, work, out, context_tokens
+            )
+            _save(reports, out)
     print(json.dumps(reports, indent=1))
     return 1 if any(report["failed"] for report in reports.values()) else 0
 

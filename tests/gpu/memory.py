@@ -65,7 +65,15 @@ def planned(  # noqa: PLR0913 - what an engine is started by
 
 
 def used_mib() -> int:
-    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return _of_card("memory.used")
+
+
+def free_mib() -> int:
+    return _of_card("memory.free")
+
+
+def _of_card(what: str) -> int:
+    command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(done.stdout.split()[0])
 

@@ -55,6 +55,8 @@ class Shape:
     groups_used: int = 4
     vocabulary: int = 129_280
     context: int = 163_840
+    newer: bool = False
+    """With `attn_k_b` and `attn_v_b`, which llama.cpp caches compressed: kt-legacy's is the other."""
 
     @property
     def tree(self) -> Tree:
@@ -168,7 +170,7 @@ def _of_layer(shape: Shape, layer: int) -> Iterator[TensorOf]:
         ("attn_q_b", "Q4_K", (shape.q_lora, heads * (shape.nope + shape.rope))),
         ("attn_kv_a_mqa", "Q4_K", (hidden, shape.kv_lora + shape.rope)),
         ("attn_kv_a_norm", "F32", (shape.kv_lora,)),
-        ("attn_kv_b", "Q4_K", (shape.kv_lora, heads * (shape.nope + shape.value))),
+        *_kv_b(shape),
         ("attn_output", "Q4_K", (heads * shape.value, hidden)),
         ("ffn_norm", "F32", (hidden,)),
     ):
@@ -183,6 +185,15 @@ def _of_layer(shape: Shape, layer: int) -> Iterator[TensorOf]:
     yield from _gated(f"blk.{layer}.ffn_", "_shexp", hidden, shape.expert_ff, (), down)
     experts = (shape.experts,)
     yield from _gated(f"blk.{layer}.ffn_", "_exps", hidden, shape.expert_ff, experts, down)
+
+
+def _kv_b(shape: Shape) -> tuple[TensorOf, ...]:
+    if not shape.newer:
+        return (("attn_kv_b", "Q4_K", (shape.kv_lora, shape.heads * (shape.nope + shape.value))),)
+    return (
+        ("attn_k_b", "F16", (shape.nope, shape.kv_lora, shape.heads)),
+        ("attn_v_b", "F16", (shape.kv_lora, shape.value, shape.heads)),
+    )
 
 
 def _gated(  # noqa: PLR0913, PLR0917 - three tensors in one line each
@@ -200,15 +211,16 @@ def _outside(shape: Shape) -> Iterator[TensorOf]:
 
 
 def _metadata(shape: Shape) -> dict[str, Value]:
-    said = {
+    cached = shape.kv_lora + shape.rope
+    said: dict[str, Value] = {
         "block_count": shape.layers,
         "context_length": shape.context,
         "embedding_length": shape.hidden,
         "feed_forward_length": shape.dense_ff,
         "attention.head_count": shape.heads,
-        "attention.head_count_kv": shape.heads,
-        "attention.key_length": shape.nope + shape.rope,
-        "attention.value_length": shape.value,
+        "attention.head_count_kv": 1 if shape.newer else shape.heads,
+        "attention.key_length": cached if shape.newer else shape.nope + shape.rope,
+        "attention.value_length": shape.kv_lora if shape.newer else shape.value,
         "attention.kv_lora_rank": shape.kv_lora,
         "attention.q_lora_rank": shape.q_lora,
         "rope.dimension_count": shape.rope,
@@ -220,6 +232,11 @@ def _metadata(shape: Shape) -> dict[str, Value]:
         "expert_gating_func": 2,
         "vocab_size": shape.vocabulary,
     }
+    if shape.newer:
+        said |= {
+            "attention.key_length_mla": shape.nope + shape.rope,
+            "attention.value_length_mla": shape.value,
+        }
     found: dict[str, Value] = {"general.architecture": "deepseek2"}
     return found | {f"deepseek2.{name}": number for name, number in said.items()}
 
