@@ -10,10 +10,12 @@ from orchestrator.core.key_words import (
     as_record,
     as_rows,
     ended_in_words,
+    ids_of_revoked,
     limits_in_words,
     midnight_s,
     read_expiry,
     read_limit,
+    revoked_record,
     usage_record,
 )
 from orchestrator.core.keys import (
@@ -29,6 +31,7 @@ from orchestrator.core.keys import (
     unused_id,
     with_changed_key,
     with_key,
+    with_revoked,
     without_key,
 )
 from orchestrator.core.plan import owner_for
@@ -48,7 +51,9 @@ def create(
     books = key_files.read_books(place.usage, midnight_s(now_s))
     with _changing(place):
         keys = key_files.read_keys(place.control)
-        taken = {*OWN_IDS, *books.usage, *(key.id for key in keys.keys)}
+        revoked = key_files.read_revoked(place.control)
+        ids = {key.id for key in keys.keys} | {key.id for key in revoked.keys}
+        taken = ids | {*OWN_IDS, *books.usage}
         key = Key(
             id=unused_id(key_files.random_bytes(ID_BYTES), taken),
             name=fit_name(name),
@@ -71,19 +76,21 @@ def create(
 def list_keys(typed: Typed) -> int:
     place, now_s = _place(typed), int(time.time())
     keys = key_files.read_keys(place.control).keys
+    revoked = key_files.read_revoked(place.control).keys
     books = key_files.read_books(place.usage, midnight_s(now_s))
     if typed.as_json:
-        known = {key.id for key in keys}
-        others = {i: usage_record(u) for i, u in books.usage.items() if i not in known}
+        used, gone = books.usage, {key.id: key for key in revoked}
         record = {
-            "keys": [as_record(key, books.usage.get(key.id)) for key in keys],
-            "own": {key_id: others.get(key_id) for key_id in OWN_IDS},
-            "revoked": {i: u for i, u in others.items() if i not in OWN_IDS},
+            "keys": [as_record(key, used.get(key.id)) for key in keys],
+            "own": {i: usage_record(used[i]) if i in used else None for i in OWN_IDS},
+            "revoked": {
+                i: revoked_record(gone.get(i), used[i]) for i in ids_of_revoked(keys, used)
+            },
             "usage_problem": books.problem or None,
         }
         print_json(record, indent=2)
         return 0
-    rows = [HEADINGS, *as_rows(keys, books.usage, now_s)]
+    rows = [HEADINGS, *as_rows(keys, revoked, books.usage, now_s)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -99,12 +106,15 @@ def revoke(typed: Typed, named: str) -> int:
     with _changing(place):
         keys = key_files.read_keys(place.control)
         key = find_key(keys, named)
+        revoked = with_revoked(key_files.read_revoked(place.control), key, int(time.time()))
+        # First, so that a cut between the two loses no name.
+        key_files.write_revoked(place.control, revoked, _owner())
         key_files.write_keys(place.control, without_key(keys, key), _owner())
     ended = control_socket.have_files_read(place.control)
     if typed.as_json:
         print_json({"revoked": key.id, "ended": ended})
     else:
-        print(f"Revoked: {key.id} ({key.name}). What it used stays in the list.")
+        print(f"Revoked: {key.id} ({key.name}). What it used stays in `key list`.")
         print(ended_in_words(ended))
     return 0
 

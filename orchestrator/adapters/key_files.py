@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.core.errors import BadConfiguration
-from orchestrator.core.keys import Keys, KeyUsage
+from orchestrator.core.keys import Keys, KeyUsage, RevokedKeys
 
 KEYS = "keys.json"
+REVOKED = "revoked.json"  # what the gateway does not read
 POLICY = "policy.json"
 BOOKS = "usage.sqlite"
 
@@ -26,6 +27,7 @@ SELECT key_id, count(*), sum(prompt_tokens + completion_tokens),
 FROM usage GROUP BY key_id
 """
 _BUSY_S = 5.0
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +47,19 @@ def random_bytes(count: int) -> bytes:
 
 
 def read_keys(control: Path) -> Keys:
-    path = control / KEYS
+    return _read(control / KEYS, Keys)
+
+
+def read_revoked(control: Path) -> RevokedKeys:
+    return _read(control / REVOKED, RevokedKeys)
+
+
+def _read(path: Path, kind: type[M]) -> M:
+    """An absent file holds none."""
     try:
-        return Keys.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return Keys()
+        return kind()
     except (OSError, ValidationError) as error:
         # Not the error's own text: it would quote what stands in the file.
         why = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
@@ -74,6 +84,10 @@ def changing_keys(control: Path, owner: tuple[int, int]) -> Iterator[None]:
 
 def write_keys(control: Path, keys: Keys, owner: tuple[int, int]) -> None:
     _replace(control / KEYS, keys.model_dump(mode="json", by_alias=True), owner)
+
+
+def write_revoked(control: Path, revoked: RevokedKeys, owner: tuple[int, int]) -> None:
+    _replace(control / REVOKED, revoked.model_dump(mode="json"), owner)
 
 
 def write_policy(control: Path, policy: Mapping[str, Any], owner: tuple[int, int]) -> None:

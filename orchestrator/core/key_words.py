@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from orchestrator.core.errors import BadConfiguration
-from orchestrator.core.keys import OWN_IDS, Key, KeyLimits, KeyUsage
+from orchestrator.core.keys import OWN_IDS, Key, KeyLimits, KeyUsage, RevokedKey
 
 LIMIT_WORDS: Mapping[str, str] = {
     "running": "at once",
@@ -76,9 +76,12 @@ def midnight_s(now_s: int) -> int:
 
 
 def as_rows(
-    keys: Sequence[Key], usage: Mapping[str, KeyUsage], now_s: int
+    keys: Sequence[Key],
+    revoked: Sequence[RevokedKey],
+    usage: Mapping[str, KeyUsage],
+    now_s: int,
 ) -> Iterator[tuple[str, ...]]:
-    """Id, name, class, limits, end, use: of the stack's own keys, the given ones, and revoked ones."""
+    """Id, name, class, limits, end, use: the stack's own keys, the given ones, revoked ones with a use."""
     for key_id, name in OWN_IDS.items():
         yield key_id, name, "interactive", "", "", _use(usage.get(key_id))
     for key in keys:
@@ -90,8 +93,16 @@ def as_rows(
             _end(key.expires_at_s, now_s),
             _use(usage.get(key.id)),
         )
-    for key_id in sorted(usage.keys() - {key.id for key in keys} - OWN_IDS.keys()):
-        yield key_id, "(revoked)", "", "", "", _use(usage[key_id])
+    names = {key.id: key for key in revoked}
+    for key_id in ids_of_revoked(keys, usage):
+        gone = names.get(key_id)
+        name, end = (gone.name, f" {_day(gone.revoked_at_s)}") if gone else ("", "")
+        yield key_id, name, "", "", f"revoked{end}", _use(usage[key_id])
+
+
+def ids_of_revoked(keys: Sequence[Key], usage: Mapping[str, KeyUsage]) -> list[str]:
+    """Of those that were used: of a key that never was there is nothing to account for."""
+    return sorted(usage.keys() - {key.id for key in keys} - OWN_IDS.keys())
 
 
 def ended_in_words(requests: int | None) -> str:
@@ -111,6 +122,15 @@ def as_record(key: Key, usage: KeyUsage | None) -> dict[str, Any]:
     """For programs; no digest, since nobody needs one."""
     record = key.model_dump(mode="json", by_alias=True, exclude={"sha256"})
     return record | {"usage": None if usage is None else usage_record(usage)}
+
+
+def revoked_record(revoked: RevokedKey | None, usage: KeyUsage) -> dict[str, Any]:
+    """`revoked`: None of a key whose name was not kept yet when it was revoked."""
+    return {
+        "name": revoked.name if revoked else None,
+        "revoked_at_s": revoked.revoked_at_s if revoked else None,
+        **usage_record(usage),
+    }
 
 
 def usage_record(usage: KeyUsage) -> dict[str, Any]:

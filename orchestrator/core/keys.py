@@ -49,6 +49,25 @@ class Keys(BaseModel):
     keys: tuple[Key, ...] = ()
 
 
+class RevokedKey(BaseModel):
+    """What is kept of a key that was taken back: whose the use is that the books have under its id."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    name: str
+    revoked_at_s: int
+
+
+class RevokedKeys(BaseModel):
+    """revoked.json. A file of its own: the gateway takes whatever stands in keys.json for a key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    keys: tuple[RevokedKey, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyUsage:
     """What the books say of one key id; today since 00:00 UTC."""
@@ -117,6 +136,12 @@ def with_key(keys: Keys, key: Key) -> Keys:
 
 def without_key(keys: Keys, key: Key) -> Keys:
     return Keys(keys=tuple(other for other in keys.keys if other.id != key.id))
+
+
+def with_revoked(revoked: RevokedKeys, key: Key, now_s: int) -> RevokedKeys:
+    """Also where a revocation that was cut off is made again: each id is there once."""
+    others = (other for other in revoked.keys if other.id != key.id)
+    return RevokedKeys(keys=(*others, RevokedKey(id=key.id, name=key.name, revoked_at_s=now_s)))
 
 
 def with_changed_key(

@@ -6,8 +6,10 @@ import os
 import re
 import sqlite3
 import stat
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,16 @@ from orchestrator.cli import main
 from orchestrator.commands import Typed
 from orchestrator.core.errors import BadConfiguration
 from orchestrator.core.key_words import as_rows, limits_in_words, read_expiry, read_limit
-from orchestrator.core.keys import Key, KeyLimits, Keys, KeyUsage, find_key, minted, unused_id
+from orchestrator.core.keys import (
+    Key,
+    KeyLimits,
+    Keys,
+    KeyUsage,
+    RevokedKey,
+    find_key,
+    minted,
+    unused_id,
+)
 
 NOON_S = 1_790_000_000 // 86_400 * 86_400 + 43_200  # a day in September 2026
 DAY_S = 86_400
@@ -104,13 +115,20 @@ def test_limits_are_said_in_a_line() -> None:
 def test_the_list_has_the_stacks_own_the_given_and_the_revoked() -> None:
     used = KeyUsage(requests=3, tokens=900, tokens_today=30, last_at_s=NOON_S)
     keys = (a_key(expires_at_s=NOON_S), a_key(id="k-2", expires_at_s=NOON_S + DAY_S))
-    rows = list(as_rows(keys, {"k-1": used, "k-0": used, "local": used}, NOON_S))
-    assert [row[0] for row in rows] == ["local", "webui", "k-1", "k-2", "k-0"]
-    in_words = "3 requests, 900 tokens, 30 of them today, last 2026-09-21"
-    assert [row[-1] for row in rows] == [in_words, "not used", in_words, "not used", in_words]
+    revoked = (
+        RevokedKey(id="k-3", name="Old robot", revoked_at_s=NOON_S),
+        RevokedKey(id="k-4", name="Never used", revoked_at_s=NOON_S),
+    )
+    books = {"k-1": used, "k-0": used, "k-3": used, "local": used}
+    rows = list(as_rows(keys, revoked, books, NOON_S))
+    assert [row[0] for row in rows] == ["local", "webui", "k-1", "k-2", "k-0", "k-3"]
+    said = "3 requests, 900 tokens, 30 of them today, last 2026-09-21"
+    assert [row[-1] for row in rows] == [said, "not used", said, "not used", said, said]
     assert rows[2][4] == "ended 2026-09-21"
     assert rows[3][4] == "ends 2026-09-22"
-    assert rows[4][1] == "(revoked)"
+    # Revoked before names were kept, and since.
+    assert rows[4][1:5] == ("", "", "", "revoked")
+    assert rows[5][1:5] == ("Old robot", "", "", "revoked 2026-09-21")
 
 
 # --- the commands, on files
@@ -190,7 +208,9 @@ def test_many_made_at_once_are_all_there(typed: Typed) -> None:
     assert len({key.id for key in keys}) == len(names)
 
 
-def test_a_revoked_key_is_gone_and_its_use_stays(typed: Typed, told: Callable[[], Any]) -> None:
+def test_a_revoked_key_is_gone_and_its_name_and_its_use_stay(
+    typed: Typed, told: Callable[[], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     create(typed)
     key_id = told()["id"]
     book(typed, (NOON_S, key_id, 10, 20), (NOON_S + DAY_S, key_id, 1, 2))
@@ -200,8 +220,29 @@ def test_a_revoked_key_is_gone_and_its_use_stays(typed: Typed, told: Callable[[]
     keying.list_keys(typed)
     listed = told()
     assert listed["keys"] == []
+    at_s = listed["revoked"][key_id].pop("revoked_at_s")
+    assert 0 <= time.time() - at_s < DAY_S
     used = {"requests": 2, "tokens": 33, "tokens_today": 0, "last_at_s": NOON_S + DAY_S}
-    assert listed["revoked"] == {key_id: used}
+    assert listed["revoked"] == {key_id: {"name": "Robot"} | used}
+    keying.list_keys(replace(typed, as_json=False))
+    day = time.strftime("%Y-%m-%d", time.gmtime(at_s))
+    said = capsys.readouterr().out
+    assert re.search(rf"^{key_id} +Robot +revoked {day} +2 requests, 33 tokens", said, re.MULTILINE)
+
+
+def test_a_revoked_keys_id_goes_to_nobody_else(
+    typed: Typed, told: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = key_files.random_bytes
+    monkeypatch.setattr(
+        key_files, "random_bytes", lambda n: bytes(range(16)) if n == 16 else random(n)
+    )
+    create(typed)
+    first = told()["id"]
+    keying.revoke(typed, "Robot")
+    told()
+    create(typed)
+    assert told()["id"] != first
 
 
 def test_a_limit_changes_what_it_names_and_none_takes_it_away(
