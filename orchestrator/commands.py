@@ -25,6 +25,7 @@ from orchestrator.core.errors import INTERRUPTED_EXIT_CODE, BadConfiguration, Or
 from orchestrator.core.events import Event, StepKept, StepPassed, as_record
 from orchestrator.core.gateway_policy import gateway_policy
 from orchestrator.core.placement import MemoryPolicy
+from orchestrator.core.plan import AS_BEFORE
 from orchestrator.core.render import from_env_file
 from orchestrator.core.settings import Settings
 from orchestrator.core.spread import Intended, Spread, judge
@@ -93,6 +94,8 @@ def carry_out(prepared: Prepared, session: Session) -> Generator[Event, None, No
     console.note(f"  {prepared.profile.summary}")
     for note in prepared.supply.notes:
         console.note(f"note: {note}")
+    if prepared.considered.advice.settled.origins["metrics"] == AS_BEFORE:
+        console.note("note: Prometheus stays, as last time; to end it: --metrics false")
     journal = files.JournalFile(place.state / "journal.jsonl")
     started = {"command": session.command, "profile": prepared.profile.name}
     journal.append({"event": "RunStarted"} | started)
@@ -238,7 +241,10 @@ def down(typed: Typed, *, volumes: bool) -> int:
     kept = "" if volumes else ", the chat page's accounts and chats"
     print(f"Stopped and removed. Kept: the weights in {place.weights}{kept}.")
     if volumes:
-        print("Removed with it: the chat page's accounts and chats.")
+        print(
+            "Removed with it: the chat page's accounts and chats, and what Prometheus has collected "
+            "if it ever ran."
+        )
     return 0
 
 

@@ -1,11 +1,15 @@
 """Where things are on this host, and the operator's settings that say so."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.adapters.environment import read_layers
+from orchestrator.adapters.files import read_env_file
 from orchestrator.core.errors import BadConfiguration
+from orchestrator.core.plan import standing_metrics
+from orchestrator.core.render import from_env_file
 from orchestrator.core.settings import Layer, Settings, fits_an_env_file, settle
 
 
@@ -69,7 +73,10 @@ class Place:
 def settings_without_profile(
     root: Path, flags: Mapping[str, object]
 ) -> tuple[tuple[Layer, ...], Settings, Place]:
-    """The operator's own layers, what they settle, and the folders they mean."""
+    """The operator's own layers, what they settle, and the folders they mean.
+
+    The weakest layer is what stands since the last `up`.
+    """
     if not fits_an_env_file(str(root)):
         raise BadConfiguration(
             "the project's folder has a name that Compose can't be told",
@@ -85,4 +92,12 @@ def settings_without_profile(
         weights=root / settings.weights_dir,
         configs=root / settings.configs_dir,
     )
-    return layers, settings, place
+    layers = (*layers, _standing(place))
+    return layers, settle(layers).settings, place
+
+
+def _standing(place: Place) -> Layer:
+    started_with = ""
+    with suppress(PermissionError):  # another user's stack: whoever needs it says so
+        started_with = read_env_file(place.env_file)
+    return standing_metrics(from_env_file(started_with))

@@ -4,12 +4,13 @@ import logging
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from python_on_whales import DockerClient, DockerException
 
 from orchestrator.core.errors import ActionFailed, DockerUnavailable
-from orchestrator.core.plan import COMPOSE_FILES
+from orchestrator.core.plan import COMPOSE_FILES, METRICS
 from orchestrator.core.render import from_env_file
 
 log = logging.getLogger(__name__)
@@ -26,11 +27,15 @@ class ComposeStack:
 
     def __init__(self, root: Path, env_file: Path, project: str) -> None:
         _require("buildx", "compose")
-        self._docker = DockerClient(
+        client = partial(
+            DockerClient,
             compose_files=list(compose_files(root, env_file)),
             compose_env_files=[env_file],
             compose_project_name=project,
         )
+        self._docker = client()
+        # Compose leaves a volume where no service that is on uses it, and metrics may be off by now.
+        self._with_all = client(compose_profiles=[METRICS])
 
     def start(self, service: str) -> None:
         """Make the service's container what the configuration says, and start it alone.
@@ -62,7 +67,7 @@ class ComposeStack:
 
     def down(self, *, volumes: bool) -> None:
         with self._compose_errors():
-            self._docker.compose.down(volumes=volumes, remove_orphans=True, quiet=True)
+            self._with_all.compose.down(volumes=volumes, remove_orphans=True, quiet=True)
 
     def is_current(self, service: str) -> bool:
         wanted = self._run("config", "--hash", service).split()

@@ -11,11 +11,13 @@ from orchestrator.core.gates import Answers, Gate, Generates, Gone, Healthy, Ima
 from orchestrator.core.images import Build
 from orchestrator.core.kt_legacy.command import as_line
 from orchestrator.core.profile import Engine, Profile
-from orchestrator.core.settings import Settings
+from orchestrator.core.settings import Layer, Settings
 from wire import Lock
 
 COMPOSE_FILES = "COMPOSE_FILE"  # Compose's own variable: paths from the project's folder
 METRICS = "metrics"  # compose.yaml's profile of what is not started by default
+COMPOSE_PROFILES = "COMPOSE_PROFILES"  # Compose's own variable
+AS_BEFORE = "as it was last started"
 # What is compiled once, is compiled: a second reply begins at once, also on a CPU that reads five
 # tokens a second. Comments of the gateway's line are no silence.
 _NEXT_TOKEN_WITHIN_S = 60
@@ -312,11 +314,23 @@ def stack_env(
     stack = {f"STACK_{name}": str(value) for name, value in values.items()}
     own = {"COMPOSE_PROJECT_NAME": settings.project}
     if settings.metrics:
-        own["COMPOSE_PROFILES"] = METRICS
+        own[COMPOSE_PROFILES] = METRICS
     if overrides:
         files = ("compose.yaml", *(f"configs/compose/{name}.yaml" for name in overrides))
         own[COMPOSE_FILES] = ":".join(files)
     return own | stack
+
+
+def standing_metrics(started_with: Mapping[str, str]) -> Layer:
+    """Prometheus stays on, and where it is, until somebody says otherwise: as the profile does.
+
+    `started_with`: what `stack_env` wrote last.
+    """
+    if started_with.get(COMPOSE_PROFILES) != METRICS:
+        return Layer(values={}, origins={})
+    values = {"metrics": True, "prometheus_port": started_with.get("STACK_PROMETHEUS_PORT")}
+    given = {name: value for name, value in values.items() if value is not None}
+    return Layer(values=given, origins=dict.fromkeys(given, AS_BEFORE))
 
 
 def _cards(gpus: Sequence[int], docker: Docker) -> Mapping[str, str]:

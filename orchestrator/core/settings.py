@@ -103,7 +103,9 @@ class Settings(BaseModel):
     streams: int = Field(4, ge=1, le=16, description="connections a download uses at once")
     gateway_port: Port = Field(8080, description="port of the API on 127.0.0.1")
     webui_port: Port = Field(3000, description="port of the chat page on 127.0.0.1")
-    metrics: bool = Field(default=False, description="start Prometheus too, see docs/operations.md")
+    metrics: bool = Field(
+        default=False, description="start Prometheus too; it stays until you say false"
+    )
     prometheus_port: Port = Field(9090, description="port of Prometheus on 127.0.0.1")
     model_name: str = Field(
         "local-model",

@@ -128,9 +128,16 @@ def test_turned_off_it_goes_and_keeps_what_it_has_collected(watched: Appliance) 
     assert watched.ask().status_code == 200
     assert "Nothing to do" in watched.run("up", "--metrics", "false").stdout
 
+    del watched.settings["metrics"]  # nobody asks for it, and none runs
     watched.up()
+    assert watched.container("prometheus") is None
+    watched.up("--metrics", "true")
+    said = watched.up().stderr
+    assert "Prometheus stays, as last time" in said
+    assert watched.running("prometheus") is not None
     kept = _asked(watched, "query", query="gateway_connections", time=str(before_s))["result"]
     assert kept, "what was collected before"
+    watched.up("--metrics", "false")
     assert watched.run("down", "--volumes").returncode == 0
     with pytest.raises(NotFound):
         docker.from_env().volumes.get(volume)

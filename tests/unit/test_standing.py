@@ -149,3 +149,25 @@ def test_a_limit_that_is_enough_stays_when_the_headers_come_to_be_known() -> Non
         standing = Standing(policy, nodes, before)
         found = advise(demo, (), facts, tinyseek(), 0, standing=standing)
         assert found.placement.memory_limit_bytes == after
+
+
+def test_prometheus_stays_on_its_port_until_somebody_says_otherwise(tmp_path: Path) -> None:
+    def settled(**flags: object) -> tuple[bool, int]:
+        _, settings, _ = settings_without_profile(tmp_path, {"state_dir": "state"} | flags)
+        return settings.metrics, settings.prometheus_port
+
+    assert settled() == (False, 9090)
+    (tmp_path / "state").mkdir()
+    started = "COMPOSE_PROFILES='metrics'\nSTACK_PROMETHEUS_PORT='9191'\n"
+    (tmp_path / "state" / "stack.env").write_text(started, encoding="utf-8")
+    assert settled() == (True, 9191)
+    assert settled(prometheus_port="9292") == (True, 9292)
+    assert settled(metrics="false")[0] is False
+    (tmp_path / "appliance.toml").write_text("metrics = false\n", encoding="utf-8")
+    assert settled()[0] is False
+
+
+def test_prometheus_that_was_off_stays_off(tmp_path: Path) -> None:
+    (tmp_path / "stack.env").write_text("STACK_PROMETHEUS_PORT='9191'\n", encoding="utf-8")
+    _, settings, _ = settings_without_profile(tmp_path, {"state_dir": "."})
+    assert (settings.metrics, settings.prometheus_port) == (False, 9090)
