@@ -57,7 +57,7 @@ class Console:
     def show(self, event: Event) -> None:
         match event:
             case StepKept(step, reason):
-                self._line("=", "dim", step, f"{reason} (nothing to do)")
+                self._line("=", "dim", step, reason)
             case StepStarted(step, attempt, cause):
                 self._begin(step, cause if attempt == 1 else f"{cause} (attempt {attempt})")
             case ActionProgressed(step, line):

@@ -106,7 +106,7 @@ def test_a_source_unplugged_after_the_proof_is_not_missed(
 
     again = stack.up()
 
-    assert "weights: every byte proven (nothing to do)" in again.stderr
+    assert "weights: every byte proven\n" in again.stderr
     assert stack.ask().json()["choices"][0]["message"]["content"] == PARIS
 
 

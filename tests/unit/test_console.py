@@ -4,6 +4,7 @@ import pytest
 
 from orchestrator.console import Console
 from orchestrator.core.errors import BadConfiguration, UnfitProfile
+from orchestrator.core.events import StepKept
 
 
 def told(error: BadConfiguration | UnfitProfile, capsys: pytest.CaptureFixture[str]) -> str:
@@ -77,3 +78,15 @@ def test_a_word_that_is_wider_than_the_terminal_stays_whole(
     monkeypatch.setenv("COLUMNS", "40")
     path = "/a/folder/whose/name/is/longer/than/the/terminal/is/wide"
     assert path in told(BadConfiguration("x", why=f"no {path} here", next_step="y"), capsys)
+
+
+def test_a_step_that_is_as_it_should_be_says_what_was_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console = Console()
+    console.show(StepKept("weights", "every byte proven"))
+    # The model was asked: that is something that was done.
+    console.show(StepKept("first token", "first token after 0.02 s"))
+    assert capsys.readouterr().err == (
+        "= weights: every byte proven\n= first token: first token after 0.02 s\n"
+    )
