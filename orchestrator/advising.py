@@ -38,6 +38,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.gates import ImagePresent
+from orchestrator.core.preflight import refuse_unknown
 from orchestrator.core.recommend import least_demanding, recommended, startable
 from orchestrator.core.settings import Layer, Settings, settle
 from orchestrator.doctoring import doctor_record, doctor_text, doctor_title
@@ -46,12 +47,14 @@ from orchestrator.prepare import Prepared, prepare
 
 
 def plan(typed: Typed) -> int:
-    """The fit first, also where the rest can't be planned from here."""
+    """The fit first, also where the rest can't be planned from here; of words that are wrong, nothing else."""
     layers, settings, place = _settled(typed)
     lookout = None if typed.saved_facts else EngineLookout(settings.project)
     try:
         considered = consider(layers, place, lookout, typed.saved_facts)
-    except UnfitHost as error:  # there is no profile that a plan could be about
+        refuse_misplaced(considered)
+        refuse_unknown(typed.forced, considered.advice.findings)
+    except (UnfitHost, BadConfiguration) as error:  # there is nothing that a plan could be about
         if typed.as_json:
             print_json({"profile": None, "refused": _refusal(error)}, indent=2)
         raise
@@ -59,7 +62,6 @@ def plan(typed: Typed) -> int:
     trouble: OrchestratorError | None = None
     try:
         if lookout is None:
-            refuse_misplaced(considered)
             refuse_unfit(considered, typed.forced)
         else:
             prepared = prepare(considered, place, lookout, typed.forced)

@@ -21,7 +21,7 @@ def refuse(
 
     UnfitHost where no profile can change it, or where nobody chose this one: it is the best there is.
     """
-    _refuse_unknown(forced, findings)
+    refuse_unknown(forced, findings)
     blockers = [found for found in findings if found.severity is Severity.BLOCK]
     against = [found for found in blockers if found.check not in forced]
     if against and all(found.check == PORTS for found in against):
@@ -62,7 +62,8 @@ def in_words(finding: Finding) -> str:
     return f"{finding.check}: needs {finding.needed}, found {finding.found}"
 
 
-def _refuse_unknown(forced: Collection[str], findings: Sequence[Finding]) -> None:
+def refuse_unknown(forced: Collection[str], findings: Sequence[Finding]) -> None:
+    """Raise BadConfiguration for a name that no check has."""
     known = [found.check for found in findings]
     for name in forced:
         if name not in known:

@@ -60,6 +60,44 @@ def test_force_skips_the_check_that_it_names_and_no_other(run: Run) -> None:
     assert (code, "did you mean 'memory'?" in err) == (BadConfiguration.exit_code, True)
 
 
+MISPLACED = """
+name = "mine"
+summary = "experts of layers that the model does not have"
+
+[[rules]]
+modules = "experts"
+layers = "90-99"
+device = "cpu"
+kernel = "cpu"
+why = "x"
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "refusal"),
+    [
+        (("--placement", "mine"), "the placement mine does not fit this model"),
+        (("--force", "memroy"), "there is no check 'memroy'"),
+        (("--placement", "nine"), "nine"),
+    ],
+)
+def test_of_a_word_that_is_wrong_plan_says_only_that(
+    run: Run, tmp_path: Path, wrong: tuple[str, str], refusal: str
+) -> None:
+    configs = tmp_path / "configs"
+    for folder in ("placements", "profiles"):
+        shutil.copytree(ROOT / "configs" / folder, configs / folder)
+    (configs / "placements.d").mkdir()
+    (configs / "placements.d" / "mine.toml").write_text(MISPLACED, encoding="utf-8")
+    typed = ("plan", hosts.rtx4090_480gb_two_sockets(), *FLAGSHIP)
+    given = (*wrong, "--configs-dir", str(configs))
+    code, out, err = run(*typed, *given)
+    assert (code, out) == (BadConfiguration.exit_code, "")
+    assert refusal in err.splitlines()[0]
+    _, out, _ = run(*typed, *given, "--json")
+    assert refusal in json.loads(out)["refused"]["what"]
+
+
 def test_where_no_profile_fits_programs_hear_so_too(run: Run) -> None:
     code, out, err = run("plan", hosts.aarch64_grace(), "--json")
     record = json.loads(out)
