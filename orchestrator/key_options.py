@@ -6,15 +6,17 @@ from collections.abc import Callable
 from orchestrator import keying
 from orchestrator.commands import Typed
 from orchestrator.core.key_words import LIMIT_WORDS
+from orchestrator.parsing import Parser
+
+TEXT = "keys of the API: make, list, limit and revoke them at any time"
 
 
 def add(
-    parsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    parsers: "argparse._SubParsersAction[Parser]",
     add_settings: Callable[[argparse.ArgumentParser], None],
     epilog: str,
 ) -> None:
-    text = "keys of the API: make, list, limit and revoke them while the stack runs"
-    key = parsers.add_parser("key", help=text, description=text)
+    key = parsers.add_parser("key", description=TEXT)
     verbs = key.add_subparsers(dest="verb", required=True, metavar="VERB")
 
     def verb(name: str, text: str) -> argparse.ArgumentParser:

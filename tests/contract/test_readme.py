@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import build_parser
 from orchestrator.core import errors
 from orchestrator.core.settings import Settings
+from orchestrator.options import build_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "README.zh.md", "docs/operations.md", "docs/profiles.md")

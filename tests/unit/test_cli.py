@@ -32,3 +32,53 @@ def test_help_says_what_each_verb_and_option_does(capsys: pytest.CaptureFixture[
         assert verb in said["profiles"]
     assert "only this check; may be given more than once" in said["doctor"]
     assert "--facts FILE|FOLDER" in said["doctor"]
+
+
+def test_without_a_command_one_is_told_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    for command in ("recommend", "up", "status", "down", "python3 -m orchestrator --help"):
+        assert command in told.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "why", "next_step"),
+    [
+        ("bogus", "invalid choice: 'bogus'", "python3 -m orchestrator --help"),
+        ("up --gateway-prot 1", "up does not take --gateway-prot 1", "mean --gateway-port?"),
+        ("status now", "status does not take now", "python3 -m orchestrator status --help"),
+        ("-v up", "-v stands before the command", "python3 -m orchestrator --help"),
+        ("key", "required: VERB", "python3 -m orchestrator key --help"),
+        ("key limit", "required: key", "python3 -m orchestrator key limit --help"),
+        ("logs nothing", "no service 'nothing'", "python3 -m orchestrator logs --help"),
+        ("logs --tail few", "'few'", "python3 -m orchestrator logs --help"),
+        ("profiles show", "profiles show takes one name", "orchestrator profiles list"),
+        ("profiles show a b", "profiles show takes one name", "orchestrator profiles list"),
+        ("profiles list a", "profiles list takes no name", "orchestrator profiles list"),
+        ("weights remove", "weights remove takes one name", "orchestrator weights list"),
+        ("weights clean a", "weights clean takes no name", "orchestrator weights list"),
+    ],
+)
+def test_a_line_that_can_not_be_read_is_told_as_every_error_is(
+    capsys: pytest.CaptureFixture[str], typed: str, why: str, next_step: str
+) -> None:
+    assert main(typed.split()) == 2
+    told = capsys.readouterr().err
+    what, *rest = told.splitlines()
+    assert what == "error: the command line can't be used"
+    said = " ".join(" ".join(rest).split())
+    assert said.startswith("why: ")
+    assert why in said
+    assert next_step in said.split(" next: ")[1]
+
+
+def test_help_has_a_line_for_each_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for command in ("up", "recommend", "key", "version"):
+        (line,) = (line for line in lines if line.startswith(f"  {command} "))
+        assert len(line.split()) > 2
