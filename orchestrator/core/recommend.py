@@ -17,10 +17,11 @@ BYTES_PER_CORE_S = 5.4e9
 READING_TOKENS_PER_S = 5.0  # about as fast as people read
 # What nobody is to learn only after the download.
 ESSENTIAL = frozenset({"memory", "disk", "vram", "cpu-instructions"})
-UNREACHABLE = (
-    "unreachable: none of its sources answers from here; a mirror (ORCH_HF_ENDPOINT, "
-    "ORCH_MODELSCOPE_ENDPOINT) or a folder (ORCH_SOURCE_DIR) would do"
+OUT_OF_REACH = "unreachable: none of its sources answers from here"
+TO_REACH_IT = (
+    "a mirror (ORCH_HF_ENDPOINT, ORCH_MODELSCOPE_ENDPOINT) or a folder (ORCH_SOURCE_DIR) would do"
 )
+UNREACHABLE = f"{OUT_OF_REACH}; {TO_REACH_IT}"
 NO_IMAGE = "engine-image"
 # What ./install.sh or one command mends is no reason to recommend a smaller model.
 MENDABLE = frozenset({NO_IMAGE, "docker", "compose", "buildx", "toolkit", "ports", "clock"})

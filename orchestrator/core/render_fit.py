@@ -12,7 +12,15 @@ from orchestrator.core.engines import ABILITIES
 from orchestrator.core.kt_legacy.footprint import Footprint, pattern
 from orchestrator.core.placement import Placement
 from orchestrator.core.profile import Engine
-from orchestrator.core.recommend import BYTES_PER_CORE_S, Ranked, is_tried, startable
+from orchestrator.core.recommend import (
+    BYTES_PER_CORE_S,
+    OUT_OF_REACH,
+    TO_REACH_IT,
+    UNREACHABLE,
+    Ranked,
+    is_tried,
+    startable,
+)
 
 WIDTH = 80
 NO_CHOICE = {"nodes": "all", "cpuset": "all", "gpus": "none"}
@@ -57,7 +65,7 @@ def advice_as_record(advice: Advice) -> dict[str, Any]:
 
 
 def ranking_as_text(ranking: Sequence[Ranked], best: Ranked | None) -> str:
-    """The recommended profile first, then every larger one with what stands in its way."""
+    """The recommended profile first, then what stands in the way of the others: of larger ones all of it."""
     return "".join(f"{line}\n" for line in _ranking_lines(ranking, best))
 
 
@@ -171,14 +179,36 @@ def _ranking_lines(ranking: Sequence[Ranked], best: Ranked | None) -> Iterator[s
         yield f"\n{route.value.capitalize()}: why not"
         for ranked in group:
             yield f"  {ranked.name} ({ranked.advice.profile.status.value})"
-            yield from _indented((f"- {reason}" for reason in ranked.against), 4)
+            yield from _indented((f"- {_briefly(reason)}" for reason in ranked.against), 4)
             if ranked.to_add:
                 yield from _indented([f"to add: {'; '.join(ranked.to_add)}"], 4)
+    smaller = [] if best is None else ranking[ranking.index(best) + 1 :]
+    yield from _smaller_lines([ranked for ranked in smaller if not ranked.fits])
+    if any(UNREACHABLE in ranked.against for ranked in ranking):
+        yield ""
+        yield from _indented([f"Where a model is unreachable, {TO_REACH_IT}."], 0)
     also = [ranked for ranked in ranking if ranked.fits and ranked is not best]
     for said, tried in (("Fit as well", True), ("Fit as well, but are untried", False)):
         if names := [ranked.name for ranked in also if is_tried(ranked.advice.profile) == tried]:
             yield ""
             yield from _indented([f"{said}: {', '.join(names)}"], 0)
+
+
+def _smaller_lines(ranking: Sequence[Ranked]) -> Iterator[str]:
+    """Nobody looks for them here but who has one of them in mind: one reason each."""
+    if not ranking:
+        return
+    yield "\nRanked after it (smaller, or an experiment): why not"
+    for ranked in ranking:
+        more = len(ranked.against) - 1
+        and_more = f", and {more} more" if more else ""
+        yield from _indented([f"{ranked.name}: {_briefly(ranked.against[0])}{and_more}"])
+    yield from _indented(["All about one: python3 -m orchestrator doctor --profile NAME"])
+
+
+def _briefly(reason: str) -> str:
+    """What would do is said once, below all who lack it."""
+    return OUT_OF_REACH if reason == UNREACHABLE else reason
 
 
 def _pace(ranked: Ranked) -> Iterator[str]:

@@ -218,3 +218,17 @@ def test_what_needs_files_that_nothing_here_fetches_is_not_recommended(name: str
     found = about(name, hosts.h200())
     assert not found.fits
     assert any(reason.startswith("also-needs: needs ") for reason in found.against)
+
+
+def test_every_profile_is_named_and_what_is_out_of_reach_is_explained_once() -> None:
+    reach = Reach(huggingface=False, modelscope=False, python_index=True)
+    facts = hosts.no_gpu_small().model_copy(update={"reach": reach})
+    ranked = ranking(facts)
+    text = ranking_as_text(ranked, recommended(ranked))
+    assert max(map(len, text.splitlines())) <= 80
+    said = " ".join(text.split())
+    for one in ranked:
+        assert re.search(rf"(?<![\w-]){re.escape(one.name)}(?![\w.-])", text), one.name
+    assert re.search(r"qwen3-30b-a3b-q4km: [\w-]+: needs [^,]+, found [^,]+, and \d+ more", said)
+    assert said.count("unreachable: none of its sources answers from here") > 1
+    assert said.count("ORCH_HF_ENDPOINT") == 1
