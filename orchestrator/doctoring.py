@@ -44,6 +44,11 @@ AS_ROOT = Said(
     "Commands under fix and undo that change the system need root: sudo -i.",
     "“修复”和“撤销”中修改系统的命令需要 root 权限：sudo -i。",
 )
+UNKNOWN_MEANS = Said(
+    "Unknown: it could not be found out here, which stops nothing by itself. The command under next "
+    "tells; compare with what is needed.",
+    "“未知”：在这里查不到，本身不影响启动。请用“下一步”中的命令查看，再与“需要”一栏比较。",
+)
 # A line may end at a space and between two Chinese characters, but closing signs stay with what is
 # before them, and opening ones with what follows.
 _PIECE = re.compile(r"\s+|[（“]*(?:[^\s\u2e80-\uffef]+|[\u2e80-\uffef])[，。；：、）！？”]*")
@@ -104,6 +109,9 @@ def doctor_view(findings: Sequence[Finding], language: Language, width: int) -> 
     for finding in findings:
         _append(view, finding, language, columns)
     view.append("\n" + _summary(findings, language))
+    if any(finding.severity is Severity.UNKNOWN for finding in findings):
+        lines = wrapped(_say(UNKNOWN_MEANS, language), max(width, LEAST_WIDTH))
+        view.append("".join(f"{line}\n" for line in lines), "dim")
     if any(finding.fix for finding in findings):
         view.append(_say(AS_ROOT, language) + "\n", "dim")
     return view

@@ -140,3 +140,17 @@ def test_the_record_holds_all_that_the_table_says_in_both_languages() -> None:
         "next_step": {"en": "", "zh": ""},
         "of_host": False,
     }
+
+
+def test_what_unknown_means_is_said_where_something_is() -> None:
+    unknown = Finding(
+        check="clock",
+        severity=Severity.UNKNOWN,
+        found="?",
+        needed="+-300 s",
+        why=Said("x", "x"),
+        next_step=Said("find out with: date -u", "查看方法：date -u"),
+    )
+    assert "stops nothing by itself" in " ".join(doctor_text([unknown], "en", 60).split())
+    assert "本身不影响启动" in "".join(doctor_text([unknown], "zh", 60).split())
+    assert "by itself" not in doctor_text([FINE, GOVERNOR], "en", 80)
