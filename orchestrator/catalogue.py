@@ -25,7 +25,7 @@ from orchestrator.place import Place, settings_without_profile
 
 WIDTH = 80
 LABEL = 12
-ROW = "{:<26}{:<10}{:>7}{:>7}{:>7}  {}"
+ROW = "{:<28}{:<10}{:>7}{:>7}{:>7}  {}"
 UNKNOWN = "-"
 
 
@@ -51,7 +51,7 @@ def _record(profile: Profile, place: Place) -> dict[str, Any]:
 
 
 def _table(profiles: Sequence[Profile], place: Place) -> Iterator[str]:
-    yield ROW.format("", "", "disk", "RAM", "VRAM", "")
+    yield ROW.format("", "", "disk", "RAM", "VRAM", "").rstrip()
     yield ROW.format("profile", "engine", "GB", "GB", "GB", "status")
     for route in Route:
         on_it = sorted((p for p in profiles if p.route is route), key=_merit)

@@ -331,6 +331,7 @@ def test_the_list_is_readable_on_a_narrow_terminal_and_marks_what_is_yours(
     (mine,) = [line for line in lines if line.startswith("mine")]
     assert mine.endswith("yours")
     names = [line.split()[0] for line in lines if line]
+    assert set(known_profiles(root / "configs")) <= set(names)
     assert names.index("deepseek-r1-q4km") < names.index("demo")
 
 
