@@ -112,12 +112,19 @@ def ranking_of(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tup
 
     A mistake in a profile of the user's is told, and is no reason not to judge the others.
     """
-    warn_of_left_out(place)
     settings = settle(layers).settings
+    _refuse_unreadable_placement(settings, place)
+    warn_of_left_out(place)
     profiles = (
         each for each in profile_files.read_all(place.configs) if _has_form(each, settings, place)
     )
     return rank((first_advice(each, layers, place, facts) for each in profiles), facts)
+
+
+def _refuse_unreadable_placement(settings: Settings, place: Place) -> None:
+    """What was set is wrong for every profile: one refusal rather than a warning for each."""
+    if settings.placement:
+        read_form(folders(place.configs, place.root), settings.placement)
 
 
 def _has_form(profile: Profile, settings: Settings, place: Place) -> bool:
@@ -152,7 +159,9 @@ def first_advice(
     profile: Profile, layers: tuple[Layer, ...], place: Place, facts: HostFacts
 ) -> Advice:
     """By its figures and its lock, before any header is read."""
-    profile, form = with_form(profile, settle(layers).settings, place)
+    settings = settle(layers).settings
+    _refuse_unreadable_placement(settings, place)
+    profile, form = with_form(profile, settings, place)
     lock = files.find_lock(place.configs, profile)
     return advise(
         profile,

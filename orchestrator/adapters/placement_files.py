@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -29,13 +30,14 @@ def read_form(places: Sequence[Path], name: str) -> Form:
     paths = [folder / f"{name}.toml" for folder in places]
     found = [path for path in paths if path.is_file()]
     if not found:
+        known = sorted({other.stem for folder in places for other in folder.glob("*.toml")})
+        near = get_close_matches(name, known, n=1)
         raise BadConfiguration(
             f"there is no placement {name!r}",
             why=f"there is no {' and no '.join(map(str, paths))}",
-            next_step="set `placement`, or kt_legacy.rules in the profile, to one of "
-            + ", ".join(
-                sorted({other.stem for folder in places for other in folder.glob("*.toml")})
-            ),
+            next_step=f"did you mean {near[0]}?"
+            if near
+            else f"--placement NAME, or kt_legacy.rules in the profile, one of {', '.join(known)}",
         )
     if len(found) > 1:
         raise BadConfiguration(

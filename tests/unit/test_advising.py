@@ -78,7 +78,7 @@ why = "x"
     [
         (("--placement", "mine"), "the placement mine does not fit this model"),
         (("--force", "memroy"), "there is no check 'memroy'"),
-        (("--placement", "nine"), "nine"),
+        (("--placement", "nine"), "there is no placement 'nine'"),
     ],
 )
 def test_of_a_word_that_is_wrong_plan_says_only_that(
@@ -96,6 +96,17 @@ def test_of_a_word_that_is_wrong_plan_says_only_that(
     assert refusal in err.splitlines()[0]
     _, out, _ = run(*typed, *given, "--json")
     assert refusal in json.loads(out)["refused"]["what"]
+
+
+@pytest.mark.parametrize("command", ["plan", "recommend", "doctor"])
+@pytest.mark.parametrize("profile", [(), ("--profile", "demo")])
+def test_a_placement_that_there_is_not_is_refused_once_whatever_the_profile(
+    run: Run, command: str, profile: tuple[str, ...]
+) -> None:
+    code, out, err = run(command, hosts.no_gpu_small(), "--placement", "two-gpu", *profile)
+    assert (code, out) == (BadConfiguration.exit_code, "")
+    assert err.splitlines()[0] == "error: there is no placement 'two-gpu'"
+    assert "did you mean two-gpus?" in err
 
 
 def test_where_no_profile_fits_programs_hear_so_too(run: Run) -> None:
