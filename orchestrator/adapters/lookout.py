@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from requests.exceptions import RequestException
 from typing_extensions import assert_never
 
+from orchestrator.core.docker_errors import DOCKER_HOST, no_answer, root_of
 from orchestrator.core.errors import DockerUnavailable
 from orchestrator.core.gates import (
     Answers,
@@ -379,11 +381,7 @@ def _docker_answers() -> Iterator[None]:
                 why="its socket is for root and the members of the group docker",
                 next_step="sudo, or as root: usermod -aG docker YOU, then log in anew",
             ) from error
-        raise DockerUnavailable(
-            "Docker does not answer",
-            why=str(error),
-            next_step="./install.sh --no-up starts it, then: python3 -m orchestrator up",
-        ) from error
+        raise no_answer(root_of(error), os.environ.get(DOCKER_HOST, "")) from error
 
 
 def _text(content: bytes) -> str:

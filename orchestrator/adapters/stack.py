@@ -1,6 +1,7 @@
 """Changes to the stack, through Docker Compose."""
 
 import logging
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from python_on_whales import DockerClient, DockerException
 
+from orchestrator.core.docker_errors import DOCKER_HOST, no_answer
 from orchestrator.core.errors import ActionFailed, DockerUnavailable
 from orchestrator.core.plan import COMPOSE_FILES, METRICS
 from orchestrator.core.render import from_env_file
@@ -112,11 +114,8 @@ class ComposeStack:
             self._docker.compose.version()
             self._docker.info()
         except DockerException as error:
-            raise DockerUnavailable(
-                "Docker does not answer",
-                why=_last_line(error.stderr or ""),
-                next_step="./install.sh --no-up starts it, then: python3 -m orchestrator up",
-            ) from error
+            named = os.environ.get(DOCKER_HOST, "")
+            raise no_answer(_last_line(error.stderr or ""), named) from error
 
 
 def _require(*plugins: str) -> None:
