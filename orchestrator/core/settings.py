@@ -214,11 +214,20 @@ def settle(layers: Sequence[Layer]) -> Settled:
         problem = error.errors()[0]
         name = str(problem["loc"][0]) if problem["loc"] else ""
         where = f"{name} = {values.get(name)!r}, from {origins[name]}: " if name else ""
+        meaning = f". {name}: {Settings.model_fields[name].description}" if name else ""
         raise BadConfiguration(
             "a setting can't be used",
-            why=where + problem["msg"],
-            next_step="correct it there, and try again",
+            why=where + _WRONG.get(problem["type"], problem["msg"]).replace("Input ", "it "),
+            next_step=f"correct it there, and try again{meaning}",
         ) from error
+
+
+# By pydantic's types, where its own words are for programmers.
+_WRONG = {
+    "string_pattern_mismatch": "it is not written as it must be",
+    "int_parsing": "it is no whole number",
+    "bool_parsing": "it is neither true nor false",
+}
 
 
 def unknown_setting(name: str, origin: str) -> BadConfiguration:

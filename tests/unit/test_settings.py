@@ -169,3 +169,22 @@ def test_a_language_that_is_not_spoken_here_is_told() -> None:
 def test_cpus_that_docker_would_refuse_are_refused_here(cpus: str) -> None:
     with pytest.raises(BadConfiguration, match="inference_cpus"):
         settle((Layer(values={"inference_cpus": cpus}, origins={"inference_cpus": "--x"}),))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why", "meaning"),
+    [
+        ("gpus", "x", "it is not written as it must be", "indices of the cards"),
+        ("threads", "many", "it is no whole number", "engine threads"),
+        ("metrics", "perhaps", "it is neither true nor false", "start Prometheus"),
+        ("gateway_port", "99999", "it should be less than or equal to 65535", "port of the API"),
+    ],
+)
+def test_a_value_that_can_not_be_is_told_in_words_with_what_it_is_for(
+    tmp_path: Path, name: str, value: str, why: str, meaning: str
+) -> None:
+    with pytest.raises(BadConfiguration) as refusal:
+        settled(tmp_path, {name: value})
+    flag = name.replace("_", "-")
+    assert refusal.value.why == f"{name} = {value!r}, from --{flag}: {why}"
+    assert f"{name}: {meaning}" in refusal.value.next_step
