@@ -57,3 +57,17 @@ def test_the_chinese_readme_has_the_flagships_figures_and_one_word_for_each_thin
     for named in ("402 GB", "480 GB", "15.2 GB", "404 GB", "docs/profiles.md", "docs/budget.md"):
         assert named in text
     assert not set(re.findall("文件夹|方案|阻止|配置目录", text))
+
+
+def test_the_chinese_readme_has_all_that_the_english_one_has() -> None:
+    def parts(document: str) -> tuple[int, set[str], set[str], set[str]]:
+        """Sections, commands, settings and commands that have a row, files that are linked."""
+        text = (ROOT / document).read_text(encoding="utf-8")
+        return (
+            len(re.findall(r"^## ", text, re.MULTILINE)),
+            {line.strip() for line in commands(document)},
+            set(re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)),
+            set(re.findall(r"\]\((?!README)([^)#]+)", text)),
+        )
+
+    assert parts("README.zh.md") == parts("README.md")
