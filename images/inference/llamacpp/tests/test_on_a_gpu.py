@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from images.inference.llamacpp.tests.test_engine_process import (
+from images.inference.llamacpp.tests.engine_process import (
     HERE,
     KEY,
     SHARDS,
