@@ -25,7 +25,7 @@ from orchestrator.place import Place, settings_without_profile
 
 WIDTH = 80
 LABEL = 12
-ROW = "{:<28}{:<10}{:>7}{:>7}{:>7}  {}"
+ROW = "{:<27} {:<10}{:>7}{:>7}{:>7}  {}"
 UNKNOWN = "-"
 
 
