@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import hosts
 from orchestrator.adapters.profile_files import read_profile
 from orchestrator.core.arguments import Told, engine_arguments
 from orchestrator.core.budget import Budget, Share, Term
@@ -126,3 +128,23 @@ def by_name(findings: Sequence[Finding]) -> dict[str, Finding]:
 
 def named(findings: dict[str, Finding], severity: Severity) -> set[str]:
     return {name for name, finding in findings.items() if finding.severity is severity}
+
+
+def changed(part: str, facts: HostFacts | None = None, **changes: Any) -> HostFacts:
+    """The box of the README with one thing amiss. `part`: "" for a fact of the host itself."""
+    facts = facts or hosts.rtx4090_480gb_two_sockets()
+    if not part:
+        return facts.model_copy(update=changes)
+    return facts.model_copy(update={part: getattr(facts, part).model_copy(update=changes)})
+
+
+def flagship(facts: HostFacts, **placement: Any) -> dict[str, Finding]:
+    """On both nodes, with 404.4 GB to fetch, 395 GB of RAM and 14 GB of VRAM to take."""
+    where = placed(facts, (0, 1), **placement)
+    budget = taking(facts, where, fetch_gb=404.4, ram_gb=395, vram_gb=14)
+    return judged(shipped("deepseek-r1-q4km"), facts, where, budget)
+
+
+def on_one_node(profile: Profile, facts: HostFacts) -> dict[str, Finding]:
+    where = placed(facts, (0,))
+    return judged(profile, facts, where, taking(facts, where, fetch_gb=0, ram_gb=1, vram_gb=1))
