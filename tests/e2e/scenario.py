@@ -6,7 +6,6 @@ Everything is reachable by hand while a test is paused: `docker compose -p PROJE
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -20,17 +19,12 @@ import docker
 import httpx
 from docker.models.containers import Container
 
+from ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 PARIS = "The capital of France is Paris."
 QUESTION = "What is the capital of France?"
 DEADLINE_S = 180.0
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def eventually(holds: Callable[[], Any], what: str, within_s: float = DEADLINE_S) -> Any:

@@ -9,19 +9,17 @@ from pathlib import Path
 import pytest
 
 import hosts
+from engine_folder import prove
 from fitting import a_profile, settings_of
 from kt_sglang_engine.server import KEPT
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.core.placement import place
 from orchestrator.place import settings_without_profile
 from orchestrator.prepare import every_build
-from wire import Lock, LockedFile, ProvenFile, Receipt
-from wire.on_disk import RECEIPT_NAME
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = "qwen3-30b-a3b-bf16"
-EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 # As compose.yaml and configs/compose/kt-sglang.yaml have it, under a uid that the image does not know.
 HARDENED = (
     *("docker", "run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL"),
@@ -68,19 +66,7 @@ def test_sglangs_own_help_names_every_flag_that_is_planned(image: str) -> None:
 def test_without_a_driver_the_launcher_says_so_in_three_lines_and_ends_with_3(
     image: str, tmp_path: Path
 ) -> None:
-    lock = Lock(
-        repo="owner/name",
-        revision="0123456789" * 4,
-        files=(LockedFile(path="config.json", size_bytes=0, sha256=EMPTY_SHA256),),
-    )
-    folder = tmp_path / "weights" / lock.folder
-    folder.mkdir(parents=True)
-    (folder / "config.json").touch()
-    seen = (folder / "config.json").stat()
-    proven = ProvenFile(**lock.files[0].model_dump(), mtime_ns=seen.st_mtime_ns, inode=seen.st_ino)
-    receipt = Receipt(repo=lock.repo, revision=lock.revision, files=(proven,))
-    (folder / RECEIPT_NAME).write_text(receipt.model_dump_json())
-    (tmp_path / "lock.json").write_text(lock.model_dump_json())
+    prove(tmp_path, {"config.json": b""})
     (tmp_path / "key").write_text("sk-1234")
     for path in (tmp_path, *tmp_path.rglob("*")):
         path.chmod(0o755)

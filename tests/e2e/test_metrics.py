@@ -11,7 +11,8 @@ import httpx
 import pytest
 from docker.errors import NotFound
 
-from e2e.scenario import ROOT, Appliance, eventually, free_port
+from e2e.scenario import ROOT, Appliance, eventually
+from ports import free_port
 
 pytestmark = pytest.mark.long
 

@@ -1,11 +1,8 @@
 """The whole program with its two processes, as the container runs it. Only the model is a stand-in."""
 
-import hashlib
 import http.client
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from engine_folder import environment, prove
 from reciting import KEY, PATIENCE_S, eventually
-from wire import Lock, LockedFile, Receipt
-from wire.weights import ProvenFile
 
 HERE = Path(__file__).parent
+FILES = {
+    "Q4/a-00001-of-00002.gguf": b"one",
+    "Q4/a-00002-of-00002.gguf": b"two",
+    "hf/config.json": b"{}",
+}
 RULES = "- match: {name: x}\n  replace: {class: default}\n"
 # The real tokenizer needs packages that only the image has. Everything else is the program's own.
 PROGRAM = """
@@ -39,8 +40,11 @@ sys.exit(main(os.environ, sys.argv[3:], worker))
 class Container:
     folder: Path
     environment: dict[str, str]
-    port: int
     behaviour: str = "serves"
+
+    @property
+    def port(self) -> int:
+        return int(self.environment["LISTEN_PORT"])
 
     def arguments(self, **changed: str) -> list[str]:
         said = {
@@ -90,54 +94,17 @@ class Container:
 
 @pytest.fixture
 def container(tmp_path: Path) -> Container:
-    revision = "0123456789abcdef0123456789abcdef01234567"
-    contents = {
-        "Q4/a-00001-of-00002.gguf": b"one",
-        "Q4/a-00002-of-00002.gguf": b"two",
-        "hf/config.json": b"{}",
-    }
-    files = [
-        LockedFile(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-        for path, data in contents.items()
-    ]
-    lock = Lock(repo="owner/tiny", revision=revision, files=tuple(files))
-    folder = tmp_path / "weights" / lock.folder
-    proven = []
-    for file in files:
-        path = folder / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(contents[file.path])
-        seen = path.stat()
-        proven.append(ProvenFile(**file.model_dump(), mtime_ns=seen.st_mtime_ns, inode=seen.st_ino))
-    receipt = Receipt(repo=lock.repo, revision=revision, files=tuple(proven))
-    (folder / "receipt.json").write_text(receipt.model_dump_json())
-    (tmp_path / "lock.json").write_text(lock.model_dump_json())
-    (tmp_path / "key").write_text(KEY)
+    prove(tmp_path, FILES)
     (tmp_path / "rules.yaml").write_text(RULES)
     (tmp_path / "cache").mkdir()
     for variant in ("avx2", "bf16"):
         (tmp_path / "kernels" / variant).mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    images = HERE.parents[2]
-    sources = [
-        images / "wire/src",
-        images / "inference/placing/src",
-        images / "inference/kt-legacy/src",
-        HERE,
-    ]
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": os.pathsep.join(map(str, sources)),
-        "LOCK_FILE": str(tmp_path / "lock.json"),
-        "WEIGHTS_DIR": str(tmp_path / "weights"),
+    own = {
         "MODEL_NAME": "tiny",
-        "API_KEY_FILE": str(tmp_path / "key"),
         "KERNELS_DIR": str(tmp_path / "kernels"),
         "CACHE_DIR": str(tmp_path / "cache"),
-        "LISTEN_PORT": str(port),
     }
-    return Container(tmp_path, environment, port)
+    return Container(tmp_path, environment(tmp_path, KEY, "kt-legacy", HERE) | own)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The whole program `python3 -m kt_sglang_engine`, with stand-ins for sglang and for the driver."""
 
 import contextlib
-import hashlib
 import json
 import os
 import signal
@@ -16,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from wire import Lock, LockedFile, ProvenFile, Receipt
+from engine_folder import environment, prove, weights_in
 
 HERE = Path(__file__).parent
-IMAGES = HERE.parents[2]
 KEY = "sk-of-the-engine"
 PATIENCE_S = 30
 PROGRAM = """
@@ -54,8 +52,7 @@ class Container:
 
     @property
     def weights(self) -> Path:
-        (folder,) = (self.folder / "weights").glob("*/*/")
-        return folder
+        return weights_in(self.folder)
 
     @property
     def told(self) -> dict[str, Any]:
@@ -99,37 +96,10 @@ class Container:
 
 @pytest.fixture
 def container(tmp_path: Path) -> Container:
-    locked = [
-        LockedFile(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-        for path, data in FILES.items()
-    ]
-    lock = Lock(repo="owner/name", revision="0123456789" * 4, files=tuple(locked))
-    folder = tmp_path / "weights" / lock.folder
-    folder.mkdir(parents=True)
-    proven = []
-    for file in locked:
-        (folder / file.path).write_bytes(FILES[file.path])
-        seen = (folder / file.path).stat()
-        proven.append(ProvenFile(**file.model_dump(), mtime_ns=seen.st_mtime_ns, inode=seen.st_ino))
-    receipt = Receipt(repo=lock.repo, revision=lock.revision, files=tuple(proven))
-    (folder / "receipt.json").write_text(receipt.model_dump_json())
-    (tmp_path / "lock.json").write_text(lock.model_dump_json())
-    (tmp_path / "key").write_text(f"{KEY}\n")
+    prove(tmp_path, FILES)
     (tmp_path / "cache").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    sources = ("wire/src", "inference/placing/src", "inference/kt-sglang/src")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": os.pathsep.join(str(IMAGES / source) for source in sources),
-        "LOCK_FILE": str(tmp_path / "lock.json"),
-        "WEIGHTS_DIR": str(tmp_path / "weights"),
-        "API_KEY_FILE": str(tmp_path / "key"),
-        "CACHE_DIR": str(tmp_path / "cache"),
-        "STATE_FILE": str(tmp_path / "state.json"),
-        "LISTEN_PORT": str(port),
-    }
-    return Container(tmp_path, environment)
+    own = {"CACHE_DIR": str(tmp_path / "cache"), "STATE_FILE": str(tmp_path / "state.json")}
+    return Container(tmp_path, environment(tmp_path, KEY, "kt-sglang") | own)
 
 
 @contextlib.contextmanager

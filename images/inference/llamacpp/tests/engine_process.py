@@ -1,9 +1,6 @@
 """The whole program `python3 -m llamacpp_engine` as its container starts it, with a stand-in for the wheel."""
 
 import contextlib
-import hashlib
-import os
-import socket
 import struct
 import subprocess
 import sys
@@ -11,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wire import Lock, LockedFile, ProvenFile, Receipt
+from engine_folder import environment, prove, weights_in
 
 HERE = Path(__file__).parent
-IMAGES = HERE.parents[2]
 SHARDS = ("Q4/model-00001-of-00002.gguf", "Q4/model-00002-of-00002.gguf")
 KEY = "sk-of-the-engine"
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -45,8 +41,7 @@ class Container:
 
     @property
     def weights(self) -> Path:
-        (receipt,) = (self.folder / "weights").glob("*/*/")
-        return receipt
+        return weights_in(self.folder)
 
     @property
     def parameters(self) -> Path:
@@ -76,65 +71,20 @@ class Container:
 
 
 def a_container(tmp_path: Path, first_shard: str) -> Container:
-    files = []
-    lock_files = []
-    for path, content in zip(SHARDS, (FIRST_SHARDS[first_shard], b"shard 1"), strict=True):
-        lock_files.append(
-            LockedFile(
-                path=path, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest()
-            )
-        )
-        files.append((path, content))
-    lock = Lock(repo="owner/name", revision="0123456789" * 4, files=tuple(lock_files))
-    (tmp_path / "lock.json").write_text(lock.model_dump_json())
-    (tmp_path / "key").write_text(f"{KEY}\n")
-    folder = tmp_path / "weights" / lock.folder
-    proven = []
-    for (path, content), locked in zip(files, lock.files, strict=True):
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-        found = target.stat()
-        proven.append(
-            ProvenFile(
-                path=path,
-                size_bytes=found.st_size,
-                sha256=locked.sha256,
-                mtime_ns=found.st_mtime_ns,
-                inode=found.st_ino,
-            )
-        )
-    receipt = Receipt(repo=lock.repo, revision=lock.revision, files=tuple(proven))
-    (folder / "receipt.json").write_text(receipt.model_dump_json())
-    sources = (
-        HERE / "fake_engine",
-        IMAGES / "wire/src",
-        IMAGES / "inference/placing/src",
-        IMAGES / "inference/llamacpp/src",
-    )
+    prove(tmp_path, dict(zip(SHARDS, (FIRST_SHARDS[first_shard], b"shard 1"), strict=True)))
     return Container(
         tmp_path,
-        {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": os.pathsep.join(str(source) for source in sources),
+        environment(tmp_path, KEY, "llamacpp", HERE / "fake_engine")
+        | {
             "FAKE_ENGINE_PARAMS": str(tmp_path / "parameters.json"),
-            "LOCK_FILE": str(tmp_path / "lock.json"),
-            "WEIGHTS_DIR": str(tmp_path / "weights"),
             "MODEL_FILE": SHARDS[0],
             "MODEL_NAME": "a-model",
-            "API_KEY_FILE": str(tmp_path / "key"),
             "CONTEXT_TOKENS": "4096",
             "SLOTS": "3",
             "MAX_TOKENS": "777",
             "THREADS": "5",
-            "LISTEN_PORT": str(a_free_port()),
         },
     )
-
-
-def a_free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
