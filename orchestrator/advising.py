@@ -4,7 +4,6 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -53,7 +52,7 @@ def plan(typed: Typed) -> int:
     try:
         considered = consider(layers, place, lookout, typed.saved_facts)
         refuse_misplaced(considered)
-        refuse_unknown(typed.forced, considered.advice.findings)
+        refuse_unknown("--force", typed.forced, considered.advice.findings)
     except (UnfitHost, BadConfiguration) as error:  # there is nothing that a plan could be about
         if typed.as_json:
             print_json({"profile": None, "refused": _refusal(error)}, indent=2)
@@ -199,13 +198,5 @@ def _subject(layers: tuple[Layer, ...], place: Place, facts: HostFacts) -> tuple
 
 
 def _only(findings: tuple[Finding, ...], names: Sequence[str]) -> tuple[Finding, ...]:
-    known = [finding.check for finding in findings]
-    for name in names:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            raise BadConfiguration(
-                f"there is no check {name!r}",
-                why=f"the checks are {', '.join(known)}",
-                next_step=f"did you mean {near[0]!r}?" if near else "choose one of them",
-            )
+    refuse_unknown("--only", names, findings)
     return tuple(found for found in findings if not names or found.check in names)

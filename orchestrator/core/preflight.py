@@ -21,7 +21,7 @@ def refuse(
 
     UnfitHost where no profile can change it, or where nobody chose this one: it is the best there is.
     """
-    refuse_unknown(forced, findings)
+    refuse_unknown("--force", forced, findings)
     blockers = [found for found in findings if found.severity is Severity.BLOCK]
     against = [found for found in blockers if found.check not in forced]
     if against and all(found.check == PORTS for found in against):
@@ -62,14 +62,14 @@ def in_words(finding: Finding) -> str:
     return f"{finding.check}: needs {finding.needed}, found {finding.found}"
 
 
-def refuse_unknown(forced: Collection[str], findings: Sequence[Finding]) -> None:
-    """Raise BadConfiguration for a name that no check has."""
+def refuse_unknown(option: str, names: Collection[str], findings: Sequence[Finding]) -> None:
+    """Raise BadConfiguration for a name that no check has. `option`: where it was given."""
     known = [found.check for found in findings]
-    for name in forced:
+    for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1)
             raise BadConfiguration(
-                f"--force: there is no check {name!r}",
+                f"{option}: there is no check {name!r}",
                 why=f"the checks are {', '.join(known)}",
                 next_step=f"did you mean {near[0]!r}?" if near else "choose one of them",
             )
