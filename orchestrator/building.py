@@ -17,7 +17,6 @@ from orchestrator.adapters import profile_files
 from orchestrator.adapters.host import ca_bundle
 from orchestrator.adapters.images import DockerImages
 from orchestrator.adapters.lookout import EngineLookout
-from orchestrator.core.errors import ActionFailed, OrchestratorError
 from orchestrator.core.gates import ImagePresent
 from orchestrator.core.plan import (
     AssembleRootfs,
@@ -30,6 +29,7 @@ from orchestrator.core.plan import (
 )
 from orchestrator.place import settings_without_profile
 from orchestrator.prepare import engine_image_steps
+from orchestrator.scripts import exit_code_of, say
 from orchestrator.world import Images
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,13 +42,13 @@ def build_images(root: Path, name: str, cards: str) -> None:
     images = DockerImages(place.images, place.state / "logs", settings.debian_mirror, ca_bundle())
     for step in engine_image_steps(profile.engine.value, cards, settings, place, lookout):
         if isinstance(step.gate, ImagePresent) and lookout.has_image(step.gate.ref):
-            _say(f"{step.name}: {step.gate.ref} is here already")
+            say(f"{step.name}: {step.gate.ref} is here already")
             continue
-        _say(f"{step.name}: {step.cause}")
+        say(f"{step.name}: {step.cause}")
         began = time.monotonic()
         for line in _made(step, images):
-            _say(f"  {line}")
-        _say(f"{step.name}: made in {time.monotonic() - began:.0f} s")
+            say(f"  {line}")
+        say(f"{step.name}: made in {time.monotonic() - began:.0f} s")
 
 
 def _made(step: Step, images: Images) -> Iterator[str]:
@@ -65,21 +65,8 @@ def _made(step: Step, images: Images) -> Iterator[str]:
             assert_never(step.action)
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def main(name: str, cards: Sequence[str]) -> int:
-    try:
-        build_images(ROOT, name, " ".join(cards))
-    except OrchestratorError as error:
-        _say(f"error: {error.what}\n  why: {error.why}\n  next: {error.next_step}")
-        return error.exit_code
-    except ActionFailed as failure:
-        _say(f"error: {failure.reason}")
-        return 1
-    return 0
+    return exit_code_of(lambda: build_images(ROOT, name, " ".join(cards)))
 
 
 if __name__ == "__main__":

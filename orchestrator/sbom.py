@@ -13,11 +13,12 @@ from pathlib import Path
 
 from orchestrator.adapters.images import inventory_of
 from orchestrator.adapters.lookout import EngineLookout
-from orchestrator.core.errors import ActionFailed, BadConfiguration, OrchestratorError
+from orchestrator.core.errors import BadConfiguration
 from orchestrator.core.images import BASE, RECIPES
 from orchestrator.core.plan import owner_for
 from orchestrator.place import settings_without_profile
 from orchestrator.prepare import every_build
+from orchestrator.scripts import exit_code_of, say
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,11 +46,11 @@ def list_images(root: Path, scanner: Path, names: Collection[str]) -> None:
         if lookout.has_image(ref):
             target = folder / f"{name}.json"
             target.write_text(inventory_of(ref, scanner), encoding="utf-8")
-            _say(f"{name}: {target}, of {ref}")
+            say(f"{name}: {target}, of {ref}")
         elif names:
             raise _not_here(name, ref)
         else:
-            _say(f"{name}: {ref} is not built here, left out")
+            say(f"{name}: {ref} is not built here, left out")
 
 
 def _is_for_cards(name: str) -> bool:
@@ -64,21 +65,8 @@ def _not_here(name: str, ref: str) -> BadConfiguration:
     )
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def main(scanner: str, names: Collection[str]) -> int:
-    try:
-        list_images(ROOT, Path(scanner).resolve(), names)
-    except OrchestratorError as error:
-        _say(f"error: {error.what}\n  why: {error.why}\n  next: {error.next_step}")
-        return error.exit_code
-    except ActionFailed as failure:
-        _say(f"error: {failure.reason}")
-        return 1
-    return 0
+    return exit_code_of(lambda: list_images(ROOT, Path(scanner).resolve(), names))
 
 
 if __name__ == "__main__":

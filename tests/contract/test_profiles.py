@@ -27,6 +27,7 @@ from orchestrator.core.profile import (
 )
 from orchestrator.core.schema import schema_text
 from orchestrator.core.settings import settle
+from published import R1_Q4_K_M
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,22 +36,10 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
+
 SHIPPED = tuple(path for path in profile_paths(CONFIGS) if path.parent.name == "profiles")
 PROFILES = tuple(read_profile(CONFIGS, path.stem) for path in SHIPPED)
 every_profile = pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
-
-# Published with unsloth/DeepSeek-R1-GGUF: the nine shards of Q4_K_M, byte for byte.
-R1_Q4_K_M = (
-    48_339_779_936,
-    49_429_396_320,
-    49_527_312_640,
-    48_272_509_536,
-    49_422_027_488,
-    48_272_509_536,
-    49_429_396_320,
-    46_938_773_696,
-    14_798_482_144,
-)
 
 
 def shards(folder: str, name: str, count: int) -> list[str]:

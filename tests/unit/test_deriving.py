@@ -8,19 +8,8 @@ import pytest
 from orchestrator.core.deriving import derived, gets_more_bits
 from orchestrator.core.inventory import Inventory, Weight, WeightClass
 from orchestrator.core.profile import Model
+from published import R1_Q4_K_M
 
-# unsloth/DeepSeek-R1-GGUF, Q4_K_M, byte by byte as its hubs list them.
-PUBLISHED_BYTES = (
-    48_339_779_936,
-    49_429_396_320,
-    49_527_312_640,
-    48_272_509_536,
-    49_422_027_488,
-    48_272_509_536,
-    49_429_396_320,
-    46_938_773_696,
-    14_798_482_144,
-)
 TOTAL_BYTES = 404_430_187_616
 # Of DeepSeek's tokenizer.json, as a GGUF holds it: 129,280 tokens and 127,741 merges of 2,315,765 and
 # 2,399,021 bytes (each with a length of 8 bytes), and for every token a type of 4 bytes.
@@ -100,14 +89,14 @@ def test_every_shard_but_the_first_comes_out_to_the_byte() -> None:
         padded(split_header_bytes(shard)) + sum(weight.size_bytes for weight in shard)
         for shard in later
     )
-    assert sizes == PUBLISHED_BYTES[1:]
+    assert sizes == R1_Q4_K_M[1:]
 
 
 def test_of_the_first_shard_all_but_5_kb_are_tensors_and_the_tokenizer() -> None:
     """The rest: keys and values of the model (some 40, says its log), chat template, padding."""
     first, *_ = shards(r1())
     data_bytes = sum(weight.size_bytes for weight in first)
-    rest = PUBLISHED_BYTES[0] - data_bytes - split_header_bytes(first) - TOKENIZER_BYTES
+    rest = R1_Q4_K_M[0] - data_bytes - split_header_bytes(first) - TOKENIZER_BYTES
     assert 2_000 < rest < 5_000
 
 
