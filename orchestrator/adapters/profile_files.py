@@ -43,11 +43,11 @@ def profile_path(configs: Path, name: str) -> Path:
         )
     if not paths:
         known = known_profiles(configs)
-        near = get_close_matches(name, known, n=1)
+        near = get_close_matches(name, known, n=1) or [n for n in known if n.startswith(name)]
         raise BadConfiguration(
             f"there is no profile {name!r}",
             why=f"{configs / SHIPPED} and {OWN} hold {', '.join(known) or 'none'}",
-            next_step=f"did you mean --profile {near[0]}?"
+            next_step=f"did you mean {near[0]}?"
             if near
             else "python3 -m orchestrator profiles list",
         )

@@ -45,7 +45,10 @@ def test_a_users_profile_can_not_silently_replace_a_shipped_one(root: Path) -> N
 def test_an_unknown_profile_brings_a_suggestion(root: Path) -> None:
     with pytest.raises(BadConfiguration) as caught:
         read_profile(root / "configs", "deepseek-r1-q4m")
-    assert "--profile deepseek-r1-q4km" in caught.value.next_step
+    assert caught.value.next_step == "did you mean deepseek-r1-q4km?"
+    with pytest.raises(BadConfiguration) as caught:
+        read_profile(root / "configs", "deep")
+    assert caught.value.next_step == "did you mean deepseek-r1-q4km?"
 
 
 @pytest.mark.parametrize(
