@@ -203,7 +203,7 @@ def _tell_ready(typed: Typed, settings: Settings, secrets: Path, happened: list[
             {"event": "Ready", "chat": chat, "api": api, "first_token": proven["first token"]}
         )
         return
-    if all(isinstance(event, StepKept) for event in happened):
+    if not any(isinstance(event, StepPassed) for event in happened):
         print("Nothing to do: everything already is as asked.")
     print(f"\nReady. {proven['first token'].capitalize()}.")
     print(f"  chat  {chat}   log in as {settings.admin_email},")

@@ -57,6 +57,7 @@ class Console:
     def show(self, event: Event) -> None:
         match event:
             case StepKept(step, reason):
+                self._end_live()
                 self._line("=", "dim", step, reason)
             case StepStarted(step, attempt, cause):
                 self._begin(step, cause if attempt == 1 else f"{cause} (attempt {attempt})")

@@ -32,6 +32,7 @@ from orchestrator.core.events import (
 from orchestrator.core.gates import (
     Fault,
     GateResult,
+    Generates,
     ImagePresent,
     Sighting,
     Verdict,
@@ -57,6 +58,8 @@ RUNNING = frozenset({"running", "restarting"})
 def execute(plan: Plan, world: World) -> Generator[Event, None, None]:
     """Yield what happens. Raises the OrchestratorError that ends the run."""
     for step in plan.steps:
+        if _takes_its_time(step):
+            yield StepStarted(step.name, 1, step.cause)
         if kept := _already_so(step, world):
             yield kept
         else:
@@ -68,6 +71,11 @@ def watch(step: Step, profile: str, lookout: Lookout, clock: Clock) -> Generator
     result = yield from _await_gate(step, lookout.look(step.gate), lookout, clock)
     if result.verdict is not Verdict.OPEN:
         raise _error(step, profile, result)
+
+
+def _takes_its_time(step: Step) -> bool:
+    """To look is to ask the model, which may think for minutes: said before, not after."""
+    return isinstance(step.gate, Generates)
 
 
 def _already_so(step: Step, world: World) -> StepKept | None:
@@ -109,7 +117,8 @@ def _deserves_another_try(result: GateResult) -> bool:
 
 
 def _attempt(step: Step, number: int, world: World) -> Generator[Event, None, GateResult]:
-    yield StepStarted(step.name, number, step.cause)
+    if number > 1 or not _takes_its_time(step):
+        yield StepStarted(step.name, number, step.cause)
     first = world.lookout.look(step.gate)
     if first.status == "restarting":
         _clear_away(step, world)  # it would sit out Docker's ever longer pauses

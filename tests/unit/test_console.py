@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.console import Console
 from orchestrator.core.errors import BadConfiguration, UnfitProfile
-from orchestrator.core.events import StepKept
+from orchestrator.core.events import StepKept, StepStarted
 
 
 def told(error: BadConfiguration | UnfitProfile, capsys: pytest.CaptureFixture[str]) -> str:
@@ -85,8 +85,10 @@ def test_a_step_that_is_as_it_should_be_says_what_was_found(
 ) -> None:
     console = Console()
     console.show(StepKept("weights", "every byte proven"))
-    # The model was asked: that is something that was done.
+    console.show(StepStarted("first token", 1, "a reply proves it"))
     console.show(StepKept("first token", "first token after 0.02 s"))
     assert capsys.readouterr().err == (
-        "= weights: every byte proven\n= first token: first token after 0.02 s\n"
+        "= weights: every byte proven\n"
+        "> first token: a reply proves it\n"
+        "= first token: first token after 0.02 s\n"
     )

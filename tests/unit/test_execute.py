@@ -53,6 +53,7 @@ A_PROGRESS = Progress(
     files=(),
     written_at=0.0,
 )
+ASKING = StepStarted("first token", 1, "a running container proves nothing, a reply does")
 STEPS = [
     "base system",
     "image base",
@@ -97,8 +98,20 @@ def test_nothing_is_touched_where_everything_already_is_as_asked() -> None:
         webui=[READY],
     )
     happened, _ = happenings(world)
-    assert [type(event) for event in happened] == [StepKept] * len(STEPS)
+    # To ask the model is the one thing that is done.
+    assert [type(event) for event in happened if event != ASKING] == [StepKept] * len(STEPS)
     assert stack.calls == []
+
+
+def test_that_the_model_is_asked_is_said_once_and_before_it_thinks() -> None:
+    world = a_world(first_token=[ABSENT, ABSENT, REPLIED])
+    assert isinstance(world.lookout, ScriptedLookout)
+    happened = []
+    for event in execute(a_plan(), world):
+        happened.append(event)
+        if event == ASKING:
+            assert world.lookout.script["first token"] == [ABSENT, ABSENT, REPLIED]
+    assert happened.count(ASKING) == 1
 
 
 def test_a_healthy_service_of_another_configuration_is_started_anew() -> None:
