@@ -22,6 +22,7 @@ from orchestrator.place import Place, settings_without_profile
 from orchestrator.prepare import running_order
 from wire.order import Progress
 
+JOB = "weights"  # all others are to run on
 _INDEX = re.compile(r"(?:^|[,=])(\d+)")  # of `0,1`, and of nvidia.com/gpu=0
 
 
@@ -59,7 +60,7 @@ def _tell_services(services: Mapping[str, tuple[Sighting, str, str]], webui_port
     for name in SERVICES:
         if name in services:
             seen, image, _ = services[name]
-            print(f"{name:<10} {_state_in_words(seen):<28} {image}")
+            print(f"{name:<10} {_state_in_words(name, seen):<28} {image}")
             for line in seen.engine.about if seen.engine else ():
                 print(f"{'':<10} {line}")
 
@@ -142,12 +143,13 @@ def _status_record(
     }
 
 
-def _state_in_words(seen: Sighting) -> str:
+def _state_in_words(service: str, seen: Sighting) -> str:
     words = [seen.status or "unknown"]
     if seen.status == "running" and seen.health:
         words.append(seen.health)
     if seen.status == "exited":
-        words.append(f"with {seen.exit_code}")
+        done = service == JOB and seen.exit_code == 0
+        words = ["done" if done else f"exited with {seen.exit_code}"]
     if seen.restarts:
         words.append(f"restarts: {seen.restarts}")
     return ", ".join(words)

@@ -166,8 +166,9 @@ def _end(expires_at_s: int | None, now_s: int) -> str:
 def _use(usage: KeyUsage | None) -> str:
     if usage is None or usage.last_at_s is None:
         return "not used"
+    requests = "1 request" if usage.requests == 1 else f"{usage.requests} requests"
     return (
-        f"{usage.requests} requests, {usage.tokens} tokens, {usage.tokens_today} of them today, "
+        f"{requests}, {usage.tokens} tokens, {usage.tokens_today} of them today, "
         f"last {_day(usage.last_at_s)}"
     )
 

@@ -126,6 +126,8 @@ def test_the_list_has_the_stacks_own_the_given_and_the_revoked() -> None:
     assert [row[-1] for row in rows] == [said, "not used", said, "not used", said, said]
     assert rows[2][4] == "ended 2026-09-21"
     assert rows[3][4] == "ends 2026-09-22"
+    once = {"local": KeyUsage(requests=1, tokens=9, tokens_today=0, last_at_s=NOON_S)}
+    assert next(as_rows((), (), once, NOON_S))[-1].startswith("1 request, 9 tokens, ")
     # Revoked before names were kept, and since.
     assert rows[4][1:5] == ("", "", "", "revoked")
     assert rows[5][1:5] == ("Old robot", "", "", "revoked 2026-09-21")
