@@ -121,6 +121,7 @@ def test_what_the_dashboard_asks_for_is_what_is_counted(watched: Appliance) -> N
 
 def test_turned_off_it_goes_and_keeps_what_it_has_collected(watched: Appliance) -> None:
     volume = f"{watched.project}_prometheus-data"
+    eventually(lambda: _found(watched, "gateway_connections"), "a scrape", within_s=TWO_SCRAPES_S)
     before_s = time.time()
     off = watched.run("up", "--metrics", "false")
     assert off.returncode == 0, off.stderr
