@@ -140,13 +140,27 @@ def _beside_card(settings: Settings, inventory: Inventory) -> Iterator[Term]:
             "limit",
             certainty="exact" if inventory.origin == "headers" else "derived",
         )
-    yield _compute_buffer(settings, inventory)
+    yield _handed_over(settings, inventory)
     yield from _program(settings, inventory)
     yield Term(
         name="CUDA's own",
         size_bytes=640 * MIB,
         formula="640 MiB: the driver's and the libraries' part in RAM; 492 measured with an H200 (driver "
         "580, CUDA 13.0)",
+        certainty="estimate",
+    )
+
+
+def _handed_over(settings: Settings, inventory: Inventory) -> Term:
+    """What a batch takes on its way between RAM and card; fewer than 32 tokens have experts here."""
+    context = cached_tokens(settings.context_tokens, 1)
+    batch = min(BATCH_TOKENS, context * settings.slots)
+    mask = (4 if has_whole_kv_b(inventory) else 2) * context
+    return Term(
+        name="compute buffer",
+        size_bytes=batch * (8 * inventory.shape.hidden + mask + 24),
+        formula=f"{batch} tokens x ({inventory.shape.hidden:,} hidden x 2 x 4 bytes + {mask:,} of mask "
+        "+ 24 of positions)",
         certainty="estimate",
     )
 

@@ -1,10 +1,10 @@
 """What was measured of llama.cpp on a card, beside what its budget says."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpu.tables import FORMS, Report, mib, or_missing, table
-from orchestrator.core.offload import CONTEXT, CONTEXT_BYTES, HEADROOM, ON_CARD
+from orchestrator.core.offload import ON_CARD
 from orchestrator.core.terms import MIB
 
 
@@ -21,7 +21,7 @@ def llamacpp(report: Report) -> Iterator[str]:
         return what, or_missing(said, older), or_missing(said, newer)
 
     def logged(*names: str) -> Any:
-        return lambda form: ", ".join(f"{form['vram']['log_mib'][name]:.2f} MiB" for name in names)
+        return lambda form: _logged(form, *names)
 
     yield from table(
         ("llama.cpp on TinySeek Q4_K_M", "`attn_kv_b`", "`attn_k_b`, `attn_v_b`"),
@@ -46,42 +46,44 @@ def llamacpp(report: Report) -> Iterator[str]:
             ),
             row("CUDA context and kernels, found", lambda f: mib(context_bytes(f["vram"]))),
             row("VRAM found, of the budget of that day", lambda f: _of_budget(f["vram"])),
-            row("VRAM, the budget of today / found", lambda f: f"{_now(f['vram']):.3f}"),
             row("RSS, anonymous, of files and shared", lambda f: _rss(f["ram"]["rss"])),
             row("CUDA's own part in RAM, found", lambda f: mib(cudas_own_bytes(f))),
         ),
     )
 
-    wide = [form for name, form in report.items() if name.startswith("wide ")]
-    if not wide:
-        return
-    yield ""
-    yield from table(
+    wide = {name: form for name, form in report.items() if name.startswith("wide ")}
+    if wide:
+        yield ""
+        yield from _of_full_width(wide)
+
+
+def _of_full_width(wide: Mapping[str, Report]) -> Iterator[str]:
+    rows: tuple[tuple[str, Any], ...] = (
+        ("checks that failed", lambda f: ", ".join(f["failed"]) or "none"),
+        ("VRAM found, of the budget of that day", lambda f: _of_budget(f["vram"])),
         (
-            "two layers of full width, files with `attn_kv_b`",
-            *(f"{f['context']} tokens" for f in wide),
+            "compute buffer: on the card, in RAM",
+            lambda f: _logged(f, "CUDA0 compute", "CUDA_Host compute"),
         ),
-        [
-            (what, *(or_missing(said, form) for form in wide))
-            for what, said in (
-                ("checks that failed", lambda f: ", ".join(f["failed"]) or "none"),
-                ("VRAM found, of the budget", lambda f: _of_budget(f["vram"])),
-                ("compute buffer on the card, by its log", logged("CUDA0 compute")),
-                (
-                    "budget: compute buffer + experts for long prompts",
-                    lambda f: " + ".join(
-                        mib(f["vram"]["budget"][term])
-                        for term in ("compute buffer", "experts for long prompts")
-                    ),
-                ),
-                (
-                    "a prompt of 1500 tokens",
-                    lambda f: f"{f['timings']['prompt_per_second']:.0f} tokens/s",
-                ),
-                ("RSS, anonymous, of files and shared", lambda f: _rss(f["ram"]["rss"])),
-            )
-        ],
+        ("weights on the card, budget / log", lambda f: _ratio(f, "CUDA0 model", *ON_CARD)),
+        ("KV cache, budget / log", lambda f: _ratio(f, "CUDA0 KV", "KV cache")),
+        ("found beside these", lambda f: mib(context_bytes(f["vram"]))),
+        ("a prompt of 1500 tokens", lambda f: _rate(f["timings"])),
+        ("one that fills the context, the rest held", lambda f: _rate(f["timings, context full"])),
+        ("RSS, anonymous, of files and shared", lambda f: _rss(f["ram"]["rss"])),
     )
+    yield from table(
+        ("full width, random weights", *(name.removeprefix("wide ") for name in wide)),
+        [(what, *(or_missing(said, form) for form in wide.values())) for what, said in rows],
+    )
+
+
+def _logged(form: Report, *names: str) -> str:
+    return ", ".join(f"{form['vram']['log_mib'][name]:.2f} MiB" for name in names)
+
+
+def _rate(timings: Report) -> str:
+    return f"{timings['prompt_per_second']:.0f} tokens/s"
 
 
 def _of_budget(vram: Report) -> str:
@@ -102,17 +104,6 @@ def context_bytes(vram: Report) -> int:
     """What is left of what was found, without the buffers that the engine's log names."""
     named = sum(size for name, size in vram["log_mib"].items() if name.startswith("CUDA0 "))
     return int(vram["found_bytes"] - named * MIB)
-
-
-def budget_now(vram: Report) -> int:
-    """The budget that was kept, with what is now said of the one term that was measured by it."""
-    kept = {name: size for name, size in vram["budget"].items() if name != "headroom"}
-    total = sum((kept | {CONTEXT: CONTEXT_BYTES}).values())
-    return int(total + total * HEADROOM // 100)
-
-
-def _now(vram: Report) -> float:
-    return float(budget_now(vram) / vram["found_bytes"])
 
 
 def cudas_own_bytes(form: Report) -> int:

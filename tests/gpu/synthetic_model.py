@@ -8,6 +8,7 @@ same everywhere, so that a tile of blocks can be written again and again.
 
 import json
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,13 @@ def write(
     paths += [f"hf/{path.name}" for path in sorted((folder / "hf").iterdir())]
     found = receipted(REPO, work, dict.fromkeys(paths, "0" * 64))
     return replace(found, model_dir="hf")
+
+
+def header_and_size(shape: Shape) -> tuple[bytes, int]:
+    """As if all were in one file for llama.cpp: its header, and how many bytes it would have."""
+    tensors = [one for layer in range(shape.layers) for one in _of_layer(shape, layer)]
+    head, data = a_header(_metadata(shape) | _for_llamacpp(shape), [*tensors, *_outside(shape)])
+    return head, len(head) + data
 
 
 def _write_shards(
@@ -293,3 +301,15 @@ def _write_config(shape: Shape, tinyseek: Path, folder: Path) -> None:
     for token in range(len(vocabulary), shape.vocabulary):
         vocabulary[f"dummy{token}"] = token
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+
+
+def main(path: Path, layers: int, form: str) -> None:
+    """Hollow: all its weights are zeros that take no room on the disk."""
+    head, size = header_and_size(Shape(layers=layers, newer=form == "newer"))
+    path.write_bytes(head)
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

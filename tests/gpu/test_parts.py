@@ -167,7 +167,6 @@ def test_llamacpps_budget_holds_what_it_took_of_a_card_and_of_ram() -> None:
         if term.name == "CUDA's own"
     )
     for form in (report[name] for name in FORMS):
-        assert llamacpp_figures.budget_now(form["vram"]) > 1.1 * form["vram"]["found_bytes"]
         assert 1.1 * llamacpp_figures.context_bytes(form["vram"]) < CONTEXT_BYTES
         assert own > 1.1 * llamacpp_figures.cudas_own_bytes(form)
 
