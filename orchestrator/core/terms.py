@@ -30,7 +30,7 @@ _ENGINE_IMAGES = {
     Engine.KT_SGLANG: 12_200_000_000,
 }
 # 796 MB without the kernels: estimated with them.
-_LLAMACPP_CUDA_IMAGE = 900_000_000
+LLAMACPP_CUDA_IMAGE = 900_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def disk_terms(
         )
         engine = _ENGINE_IMAGES[profile.engine]
         if profile.engine is Engine.LLAMACPP and on_card:
-            engine = _LLAMACPP_CUDA_IMAGE
+            engine = LLAMACPP_CUDA_IMAGE
         yield Term(
             name="images",
             size_bytes=_STACK_IMAGES + engine,
