@@ -125,7 +125,7 @@ def test_every_flag_that_is_rendered_is_the_programs_own(image: str, weights: We
 ASK = """
 import json, subprocess, sys, time, urllib.request
 program, question, *flags = sys.argv[1:]
-log = open("/tmp/log", "w+")
+log = open("/tmp/log", "w+", errors="replace")
 engine = subprocess.Popen([program, "--port", "8000", "--device", "none", *flags], stdout=log, stderr=log)
 def asked(path, body=None):
     request = urllib.request.Request("http://127.0.0.1:8000" + path, body, {"Content-Type": "application/json"})
@@ -169,7 +169,7 @@ def test_it_holds_code_for_the_card_that_was_named_and_is_no_larger_than_is_plan
     image: str,
 ) -> None:
     read = "import re, pathlib; data = pathlib.Path('/opt/llama/libggml-cuda.so').read_bytes(); "
-    read += "print(sorted({found.decode() for found in re.findall(rb'sm_\\\\d+', data)}))"
+    read += "print(sorted({found.decode() for found in re.findall(rb'sm_[0-9]+', data)}))"
     done = run(image, "-c", read, entry="python3")
     assert done.stdout == f"['sm_{ARCHITECTURE}']\n", done.stderr
     inspected = subprocess.run(
