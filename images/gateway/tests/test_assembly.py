@@ -9,12 +9,13 @@ from openai.types.chat import ChatCompletionChunk
 
 from gateway.assembly import Assembly
 from gateway.errors import ApiError, Refused
+from gateway.usage import StreamMeter
 from images.gateway.tests.dialect_support import DONE, USAGE, call, chunk
 
 
 def _assembled(*events: bytes, size: int = 2**16) -> Any:
     stream = b"".join((*events, DONE))
-    assembly = Assembly("messages")
+    assembly = Assembly("messages", StreamMeter(0))
     for at in range(0, len(stream), size):
         assembly.feed(stream[at : at + size])
     return json.loads(assembly.whole())

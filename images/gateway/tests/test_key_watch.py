@@ -185,11 +185,16 @@ def test_who_has_gone_is_not_ended_and_nobody_twice() -> None:
         watch = KeyWatch(ring)
         ended: list[str] = []
         gone, stays = Caller(key_id="gone", name=""), Caller(key_id="stays", name="")
-        with watch.over(stays, lambda error: ended.append(error.code)):
-            with watch.over(gone, lambda _: ended.append("gone")):
-                assert watch.look() == 0
-            ring.over = {"gone", "stays"}
-            assert (watch.look(), watch.look()) == (1, 0)
+
+        def end_gone(_: ApiError) -> None:
+            ended.append("gone")
+
+        watch.begin(stays, lambda error: ended.append(error.code))
+        watch.begin(gone, end_gone)
+        assert watch.look() == 0
+        watch.forget(end_gone)
+        ring.over = {"gone", "stays"}
+        assert (watch.look(), watch.look()) == (1, 0)
         return ended
 
     assert asyncio.run(scene()) == ["key_expired"]

@@ -50,6 +50,21 @@ def test_leaving_before_the_first_token_stops_the_engine(
     assert eventually(lambda: gateway.metric(CANCELLED, phase="waiting") == before + 1)
 
 
+def test_leaving_is_seen_after_a_body_that_stopped_the_reading(
+    gateway: Gateway, engine: RunningEngine
+) -> None:
+    request_id = new_id()
+    # Beyond the size from which the server reads no more until the body is taken.
+    body = chat_body(prefill_s=LONG_TICK_S).replace(b'"model"', b" " * 2**20 + b'"model"', 1)
+    client = gateway.chat(body, request_id)
+    engine.wait(request_id, until="started")
+
+    client.leave()
+
+    seen = engine.wait(request_id, until="ended")
+    assert (seen["closed_at_tick"], seen["ran_to_end"]) == (0, False)
+
+
 def test_leaving_mid_stream_stops_the_engine_before_its_next_tick(
     gateway: Gateway, engine: RunningEngine
 ) -> None:

@@ -1,7 +1,6 @@
 """A permit that comes while a comment is still being sent, to a client that is about to leave."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from starlette.types import Message
@@ -102,7 +101,7 @@ def test_without_stream_nothing_is_sent_however_long_the_wait() -> None:
         room.line.hold("admin", Hold("loading"))
         silent, told = SlowClient(), SlowClient()
         told.reads.set()
-        whole = _permit(room, silent, replace(ASKED, stream=False))
+        whole = _permit(room, silent, ASKED._replace(stream=False))
         streamed = _permit(room, told)
         # Who came later has seen more than the first could have.
         await told.told_twice.wait()

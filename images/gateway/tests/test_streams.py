@@ -1,6 +1,7 @@
 """Streams in pieces of any size: filters see whole events, the meter reads along."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,29 @@ def test_the_meter_finds_usage_and_end_however_they_come(size: int) -> None:
     assert meter.usage == Usage(
         prompt_tokens=7, completion_tokens=2, cached_tokens=4, estimated=False
     )
+
+
+def test_the_meter_counts_parsed_events_as_it_counts_bytes() -> None:
+    # Usage with the choice, by itself and null; a piece that says nothing; no chunk at all.
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": {"content": "a"}}], "usage": None},
+        {"choices": [{"index": 0, "text": "b"}]},
+        {"choices": [{"index": 0, "finish_reason": "stop"}]},
+        {"choices": [], "usage": "none"},
+    ]
+    for more in (
+        [],
+        [{"choices": [{"index": 0, "delta": {}}], "usage": usage}],
+        [{"usage": usage}],
+    ):
+        by_bytes, by_chunk = StreamMeter(99), StreamMeter(99)
+        for chunk in [*chunks, *more]:
+            by_bytes.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+            by_chunk.take(chunk)
+        said = Usage(prompt_tokens=7, completion_tokens=3, estimated=False)
+        estimated = Usage(prompt_tokens=99, completion_tokens=2)
+        assert by_bytes.usage == by_chunk.usage == (said if more else estimated)
 
 
 def _usage_event(prompt: int, completion: int, *choices: dict[str, int]) -> bytes:

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.dialects.openai import CHAT, CHAT_PATH
+from gateway.engine_request import EngineRequest
+from gateway.policy import Policy
 from gateway.think import Splitter, ThinkSplit, split_whole
 
 SPLITS = [
@@ -123,6 +126,32 @@ def test_a_whole_message_says_the_same() -> None:
         "reasoning_content": "a",
         "content": "b",
     }
+
+
+@pytest.mark.parametrize("opening", ["<think>", "\\u003cthink\\u003e", "<think\\u003E"])
+def test_thinking_in_a_whole_answer_is_found_however_its_brackets_are_written(
+    opening: str,
+) -> None:
+    policy = Policy.model_validate({"version": 1, "model": {"think": "split"}})
+    asked = EngineRequest(method="POST", path=CHAT_PATH)
+    body = (
+        b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "%sa</think>b"}}]}'
+        % opening.encode()
+    )
+    (choice,) = json.loads(CHAT.whole(asked, 200, body, policy))["choices"]
+    assert choice["message"] == {
+        "role": "assistant",
+        "reasoning_content": "a",
+        "content": "b",
+    }
+
+
+def test_a_whole_answer_that_begins_inside_its_thinking_needs_no_mark() -> None:
+    policy = Policy.model_validate({"version": 1, "model": {"think": "split"}})
+    asked = EngineRequest(method="POST", path=CHAT_PATH, opens_thinking=True)
+    body = b'{"choices": [{"index": 0, "message": {"content": "never closed"}}]}'
+    (choice,) = json.loads(CHAT.whole(asked, 200, body, policy))["choices"]
+    assert choice["message"] == {"reasoning_content": "never closed", "content": ""}
 
 
 def test_an_engine_that_split_already_is_left_alone() -> None:

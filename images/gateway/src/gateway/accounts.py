@@ -1,9 +1,10 @@
 """What every permit ends with: the quota settled, the books kept, the line told what it cost."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
+
+from typing_extensions import Self
 
 from gateway.admission.line import Permit
 from gateway.admission.tickets import Outcome, Spent
@@ -16,14 +17,6 @@ from gateway.quota import Quota
 from gateway.relay import Relay
 from gateway.upstream import EngineError
 from gateway.usage import Usage
-
-
-@dataclass(slots=True)
-class Held:
-    """A permit in use."""
-
-    kept: bool = False
-    """It is not released: its request goes back into the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +34,10 @@ class Accounts:
         """For a request that was charged and got no permit."""
         self.quota.settle(caller, _estimate(asked), Usage())
 
-    @contextmanager
-    def held(self, permit: Permit, caller: Caller, relay: Relay) -> Iterator[Held]:
-        """Releases the permit once the engine has ended too, whatever the end is."""
-        held = Held()
-        outcome: Outcome = "cancelled"
-        engine_ended = False
-        self.metrics.running.inc()
-        try:
-            yield held
-            outcome = "finished"
-        except Exception as error:
-            outcome = "failed"
-            engine_ended = isinstance(error, EngineError) and error.engine_ended
-            raise
-        finally:
-            if held.kept:
-                self.metrics.running.dec()
-            else:
-                self._end(permit, caller, relay, outcome, engine_ended=engine_ended)
+    def held(self, permit: Permit, caller: Caller, relay: Relay) -> "Held":
+        return Held(self, permit, caller, relay)
 
-    def _end(
+    def end(
         self, permit: Permit, caller: Caller, relay: Relay, outcome: Outcome, *, engine_ended: bool
     ) -> None:
         def end() -> None:
@@ -105,6 +81,39 @@ class Accounts:
                 held_s=spent.held_s,
             )
         )
+
+
+class Held:
+    """A permit in use: released once the engine has ended too, whatever the end is."""
+
+    def __init__(self, accounts: Accounts, permit: Permit, caller: Caller, relay: Relay) -> None:
+        self._accounts = accounts
+        self._permit = permit
+        self._caller = caller
+        self._relay = relay
+        self.kept = False
+        """It is not released: its request goes back into the line."""
+
+    def __enter__(self) -> Self:
+        self._accounts.metrics.running.inc()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        outcome: Outcome = "finished"
+        if error is not None:
+            outcome = "failed" if isinstance(error, Exception) else "cancelled"
+        engine_ended = isinstance(error, EngineError) and error.engine_ended
+        if self.kept:
+            self._accounts.metrics.running.dec()
+        else:
+            self._accounts.end(
+                self._permit, self._caller, self._relay, outcome, engine_ended=engine_ended
+            )
 
 
 def _estimate(asked: EngineRequest) -> int:

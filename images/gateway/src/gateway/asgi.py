@@ -8,6 +8,12 @@ SHOWS_KEY = "shows_key"
 """In the scope of a request: (key id) -> bool, to be asked once its key is known to be good."""
 
 
+BODY_IS_HERE = "body_is_here"
+"""In the scope of a request whose body came with its head: nothing of it can be late."""
+ON_LEAVING = "on_leaving"
+"""In the scope of a request: (callback or None) -> None. Called if its client leaves from then on."""
+
+
 def header(scope: Scope, name: bytes) -> bytes | None:
     """The value of the request header `name`; None where it is missing or came more than once."""
     values = [value for key, value in scope["headers"] if key == name]

@@ -1,7 +1,5 @@
 """Asking the engine for one answer, and what its client is told where the engine fails."""
 
-from dataclasses import replace
-
 from starlette.types import Scope
 
 from gateway.aftermath import new_engine_id, with_engine_id
@@ -37,7 +35,7 @@ async def ask(scope: Scope, relay: Relay, services: Services) -> None:
     if asks_engine(relay.policy) and splits_thinking(relay.asked, relay.policy):
         # Here it surely is the engine that will answer.
         opens = await services.counter.opens_thinking(relay.asked.parsed, relay.policy)
-        relay.asked = replace(relay.asked, opens_thinking=opens)
+        relay.asked = relay.asked._replace(opens_thinking=opens)
     headers = _forwarded(scope)
     try:
         await _ask(headers, relay, services)

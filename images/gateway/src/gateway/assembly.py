@@ -13,6 +13,7 @@ import orjson
 from gateway.dialects.engine_errors import UNUSABLE
 from gateway.engine_refusals import engine_refused
 from gateway.errors import ApiError, Refused
+from gateway.usage import StreamMeter
 
 _KINDS = {"chat.completion.chunk": "chat.completion"}
 # Texts that name something: they are said once, or said again, but never in pieces.
@@ -34,9 +35,13 @@ class Assembly:
     Refused where the engine says in its stream that it failed, or says what is no chunk.
     """
 
-    def __init__(self, prompt_is_in: str) -> None:
-        """`prompt_is_in`: the field to name where the engine finds the prompt too long."""
+    def __init__(self, prompt_is_in: str, meter: StreamMeter) -> None:
+        """`prompt_is_in`: the field to name where the engine finds the prompt too long.
+
+        `meter` is told of each event.
+        """
         self._prompt_is_in = prompt_is_in
+        self._meter = meter
         self._rest = b""
         self._answer: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
@@ -44,7 +49,11 @@ class Assembly:
     def feed(self, part: bytes) -> None:
         *lines, self._rest = (self._rest + part).split(b"\n")
         for line in lines:
-            if line.startswith(b"data:") and (event := line[5:].strip()) != b"[DONE]":
+            if not line.startswith(b"data:"):
+                continue
+            if (event := line[5:].strip()) == b"[DONE]":
+                self._meter.done = True
+            else:
                 self._read(event)
 
     def whole(self) -> bytes:
@@ -67,6 +76,7 @@ class Assembly:
                 return
             if chunk.get("error") is not None:
                 raise Refused(self._error(event, chunk["error"]))
+            self._meter.take(chunk)
             self._add(chunk)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise Refused(UNUSABLE) from error

@@ -1,6 +1,6 @@
 """Who may pass: a key, checked before a byte of the body is read, becomes the caller in scope."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,14 +20,13 @@ class Authenticated:
         self._app = app
         self._keys = keys
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
                 self._admit(scope)
             except Refused as refused:
-                await send_refusal(send, voice_of(scope["path"]).refusal(refused.error))
-                return
-        await self._app(scope, receive, send)
+                return send_refusal(send, voice_of(scope["path"]).refusal(refused.error))
+        return self._app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> None:
         scope["caller"] = caller = self._keys.admit(_offered(scope))

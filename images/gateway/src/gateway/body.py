@@ -1,13 +1,11 @@
 """The client's request body, read whole and within bounds."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from starlette.types import Receive, Scope
+from typing_extensions import Self
 
 from gateway.alarm import Within
 from gateway.arrival_errors import body_late, body_too_large
-from gateway.asgi import header
+from gateway.asgi import BODY_IS_HERE, header
 from gateway.errors import Refused, too_many
 
 SMALL_BYTES = 2**18
@@ -26,6 +24,12 @@ class Shelf:
         self._room = room
         self.held_bytes = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._room.held_bytes -= self.held_bytes
+
     def grow_to(self, size: int) -> None:
         if size > SMALL_BYTES:
             self._room.take(size - self.held_bytes)
@@ -39,13 +43,9 @@ class BodyRoom:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
 
-    @contextmanager
-    def shelf(self) -> Iterator[Shelf]:
-        shelf = Shelf(self)
-        try:
-            yield shelf
-        finally:
-            self.held_bytes -= shelf.held_bytes
+    def shelf(self) -> Shelf:
+        """To be left again by `with`."""
+        return Shelf(self)
 
     def take(self, size: int) -> None:
         if self.held_bytes + size > self._limit_bytes:
@@ -60,16 +60,22 @@ async def read_body(
     announced = header(scope, b"content-length")
     if announced is not None and int(announced) > limit_bytes:
         raise Refused(body_too_large(limit_bytes))
+    if scope.get(BODY_IS_HERE):
+        return await _received(receive, shelf, limit_bytes)
+    with Within(within_s, lambda: Refused(body_late(within_s))):
+        return await _received(receive, shelf, limit_bytes)
+
+
+async def _received(receive: Receive, shelf: Shelf, limit_bytes: int) -> bytes:
     body = bytearray()
     more = True
-    with Within(within_s, lambda: Refused(body_late(within_s))):
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientLeftError
-            body += message["body"]
-            if len(body) > limit_bytes:
-                raise Refused(body_too_large(limit_bytes))
-            shelf.grow_to(len(body))
-            more = message["more_body"]
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeftError
+        body += message["body"]
+        if len(body) > limit_bytes:
+            raise Refused(body_too_large(limit_bytes))
+        shelf.grow_to(len(body))
+        more = message["more_body"]
     return bytes(body)

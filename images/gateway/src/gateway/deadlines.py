@@ -53,9 +53,10 @@ class Patience(Alarm):
             self._set_to_next()
 
     def _set_to_next(self) -> None:
-        ends = (self._silence_ends_s(), self._total_ends_s(), self._sending_ends_s())
-        ends_s = [end_s for end_s in ends if end_s]
-        next_s = min(ends_s) if ends_s else None
+        next_s = self._silence_ends_s()
+        for end_s in (self._total_ends_s(), self._sending_ends_s()):
+            if end_s is not None and (next_s is None or end_s < next_s):
+                next_s = end_s
         # One that rings too early looks again.
         if next_s is None or not self._rings_by(next_s):
             self._set(next_s)

@@ -10,6 +10,7 @@ from gateway.errors import Headers
 from gateway.filters import Chain
 from gateway.policy import Policy
 from gateway.reply import Reply
+from gateway.usage import StreamMeter
 
 
 @dataclass(slots=True)
@@ -21,6 +22,7 @@ class Delivery(ABC):
     status: int
     headers: Headers
     """Of the engine's answer, those that may reach the client."""
+    meter: StreamMeter
 
     @abstractmethod
     async def take(self, part: bytes) -> None:
@@ -43,6 +45,7 @@ class Streamed(Delivery):
         self._chain = Chain(self.dialect.filters(self.asked, self.policy))
 
     async def take(self, part: bytes) -> None:
+        self.meter.feed(part)
         if said := self._chain.feed(part):
             await self._say(said)
 
@@ -67,7 +70,7 @@ class Assembled(Delivery):
     _assembly: Assembly = field(init=False)
 
     def __post_init__(self) -> None:
-        self._assembly = Assembly(prompt_field(self.asked.parsed))
+        self._assembly = Assembly(prompt_field(self.asked.parsed), self.meter)
 
     async def take(self, part: bytes) -> None:
         self._assembly.feed(part)

@@ -1,14 +1,16 @@
 """What the engine is asked, whichever API the client spoke."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import orjson
 
 from gateway.arrival_errors import NOT_JSON, TOO_DEEP
 from gateway.errors import Refused
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _SURELY_WRITTEN_DEPTH = 200
 _MOST_OBJECTS = 10**6
 """An empty one is two bytes there and seventy here. Text may hold as many braces, if hardly ever."""
@@ -23,8 +25,7 @@ class Counted:
     """None where the engine says only how many there are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRequest:
+class EngineRequest(NamedTuple):
     """`body` is the client's own bytes until something has to be changed.
 
     `parsed` is the same request, read once; `admitted` is False for what costs the engine nothing.
@@ -34,7 +35,7 @@ class EngineRequest:
     method: str
     path: str
     body: bytes | None = None
-    parsed: Mapping[str, Any] = field(default_factory=dict)
+    parsed: Mapping[str, Any] = _NOTHING
     admitted: bool = True
     stream: bool = False
     background: bool = False
@@ -44,7 +45,7 @@ class EngineRequest:
     """One digest a message, each over all before it: what two turns of a talk have in common."""
     usage_asked: bool = True
     """False: the stream's usage event is the gateway's own wish and never reaches the client."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = _NOTHING
     """What the caller's API calls the fields that a refusal may name."""
     answer: bytes | None = None
     answer_of: Callable[[Counted], bytes] | None = None

@@ -6,13 +6,12 @@ takes its request along in every phase.
 
 import asyncio
 import logging
-from dataclasses import replace
 from http import HTTPStatus
 
 from starlette.types import Receive, Scope, Send
 
 from gateway.admission.line import Permit
-from gateway.asgi import header
+from gateway.asgi import ON_LEAVING, header
 from gateway.asking import ask, blame
 from gateway.body import ClientLeftError, Shelf, read_body
 from gateway.caller import Caller, caller_of
@@ -77,19 +76,18 @@ class Exchange:
         if asked.answer is not None:
             await reply.send_whole(HTTPStatus.OK, _JSON, asked.answer)
             return
-        await self._while_client_stays(scope, receive, reply, asked, policy)
+        await self._while_client_stays(scope, reply, asked, policy)
 
     async def _while_client_stays(
-        self, scope: Scope, receive: Receive, reply: Reply, asked: EngineRequest, policy: Policy
+        self, scope: Scope, reply: Reply, asked: EngineRequest, policy: Policy
     ) -> None:
         relay = Relay(self._dialect, asked, policy, reply)
         phase: str | None = None
         # What is cancelled otherwise is what still runs when the server's grace is over.
         reason = SHUTTING_DOWN
 
-        def stop(_: object) -> None:
+        def stop() -> None:
             nonlocal phase
-            # The server reports a disconnect after a complete answer too.
             if not reply.complete and serving is not None:
                 phase = relay.phase
                 serving.cancel()
@@ -102,19 +100,18 @@ class Exchange:
                 serving.cancel()
 
         serving = asyncio.current_task()
-        leaving = asyncio.create_task(_disconnected(receive))
-        leaving.add_done_callback(stop)
+        on_leaving = scope[ON_LEAVING]
+        on_leaving(stop)
         # Nobody awaits this task, so each cancellation ends here.
         try:
-            with self._services.key_watch.over(caller_of(scope), end):
-                await self._serve(scope, relay)
+            self._services.key_watch.begin(caller_of(scope), end)
+            await self._serve(scope, relay)
         except asyncio.CancelledError:
             if phase is None and not reply.complete:
                 await reply.fail(reason)
         finally:
-            leaving.remove_done_callback(stop)
-            # Nobody waits for it: there is nothing that it would have to put away.
-            leaving.cancel()
+            on_leaving(None)
+            self._services.key_watch.forget(end)
             if phase is not None:
                 self._metrics.cancelled.labels(phase).inc()
 
@@ -178,13 +175,8 @@ class Exchange:
 
 def _ranked(scope: Scope, asked: EngineRequest) -> EngineRequest:
     """Any client may say that nobody waits for this one: it only lowers itself."""
-    return replace(asked, background=True) if header(scope, _BACKGROUND) else asked
+    return asked._replace(background=True) if header(scope, _BACKGROUND) else asked
 
 
 def _named(scope: Scope) -> dict[str, str]:
     return {"request": scope["request_id"]}
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -65,11 +65,13 @@ class Chain:
         return last
 
 
-def _through(filters: Sequence[Filter], data: bytes) -> bytes:
-    for each in filters:
-        events = _events_of(data)
-        data = each.feed(data) if len(events) == 1 else b"".join(map(each.feed, events))
-    return data
+def _through(filters: Sequence[Filter], event: bytes) -> bytes:
+    for number, each in enumerate(filters, start=1):
+        made = each.feed(event)
+        if made is not event:
+            others = filters[number:]
+            return b"".join([_through(others, one) for one in _events_of(made)])
+    return event
 
 
 def _events_of(data: bytes) -> Sequence[bytes]:

@@ -1,8 +1,7 @@
 """Watches the keys of requests that are here: a key that is good no more takes its requests along."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from gateway.caller import Caller
 from gateway.errors import ApiError
@@ -20,16 +19,14 @@ class KeyWatch:
         self._here: dict[End, Caller] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    @contextmanager
-    def over(self, caller: Caller, end: End) -> Iterator[None]:
-        """Calls `end` with the reason, once, if the caller's key is revoked or expires meanwhile."""
+    def begin(self, caller: Caller, end: End) -> None:
+        """Until `forget`: calls `end` with the reason, once, if that key is revoked or expires."""
         self._here[end] = caller
         if self._timer is None:
             self._set_timer()
-        try:
-            yield
-        finally:
-            self._here.pop(end, None)
+
+    def forget(self, end: End) -> None:
+        self._here.pop(end, None)
 
     def look(self) -> int:
         """Ends what is to be ended, by the keys as they are known now; returns how many that were."""

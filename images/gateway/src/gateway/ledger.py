@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.reloaded import FileUnusableError
 from gateway.usage import Usage
@@ -48,8 +48,7 @@ _LAST_WORDS_S = 2.0
 _DAY_S = 86_400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """One request that held a permit. `at_s` is wall time at its end."""
 
     at_s: float

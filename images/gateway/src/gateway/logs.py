@@ -2,6 +2,8 @@
 
 import logging
 import sys
+import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,18 +12,26 @@ import orjson
 
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "at": datetime.fromtimestamp(record.created, timezone.utc).isoformat(
-                timespec="milliseconds"
-            ),
-            "level": record.levelname.lower(),
-            "from": record.name,
-            "says": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
+        level, fields = record.levelname.lower(), getattr(record, "fields", {})
+        line = _line(record.created, level, record.name, record.getMessage(), fields)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()
+
+
+def say(source: str, says: str, fields: Mapping[str, Any]) -> None:
+    """As `logging` would at the level of information, at a third of the cost: for each request."""
+    line = _line(time.time(), "info", source, says, fields)
+    output = sys.stdout.buffer
+    output.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+    output.flush()
+
+
+def _line(
+    at_s: float, level: str, source: str, says: str, fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    at = datetime.fromtimestamp(at_s, timezone.utc).isoformat(timespec="milliseconds")
+    return {"at": at, "level": level, "from": source, "says": says, **fields}
 
 
 def start_logging() -> None:

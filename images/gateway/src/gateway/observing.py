@@ -1,6 +1,5 @@
 """Gives every request an id, counts it and writes one log line about it: never its content."""
 
-import logging
 import re
 import time
 from collections.abc import Awaitable
@@ -9,9 +8,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.asgi import header
 from gateway.ids import new_id
+from gateway.logs import say
 from gateway.metrics import Metrics
 
-_log = logging.getLogger(__name__)
 _USABLE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 CLIENT_LEFT = 499  # nginx's number for it; it is never sent
@@ -67,12 +66,7 @@ class Observed:
                     "bytes": sent_bytes,
                     "seconds": round(time.monotonic() - started_s, 3),
                 }
-                # As `info` does, but for the search for who called it.
-                extra = {"fields": fields}
-                record = _log.makeRecord(
-                    _log.name, logging.INFO, "", 0, "answered", (), None, extra=extra
-                )
-                _log.handle(record)
+                say(__name__, "answered", fields)
 
 
 def _request_id(offered: bytes | None) -> str:

@@ -1,16 +1,18 @@
 """uvicorn's HTTP/1.1 with what it leaves open: deadline and size of headers, dubious framing."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.arrival_errors import BAD_REQUEST, UPGRADE_WITH_BODY, header_too_large
-from gateway.asgi import SHOWS_KEY
+from gateway.asgi import BODY_IS_HERE, ON_LEAVING, SHOWS_KEY
 from gateway.door import Door
 from gateway.errors import ApiError, OpenAIVoice, Refused
+from gateway.joined_head import JoinedHead
 
 MAX_HEADER_BYTES = 64 * 2**10
 
@@ -35,9 +37,10 @@ class CarefulProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._refused = BAD_REQUEST
         self._is_deaf = False
+        self._leaving: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn does
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, JoinedHead(transport, self.loop)))
         self._start_timer()
         self._door.enters(self)
 
@@ -45,6 +48,8 @@ class CarefulProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._door.leaves(self)
         super().connection_lost(exc)
+        if self._leaving is not None:
+            self._leaving()
 
     def on_message_begin(self) -> None:
         if self._is_answering():
@@ -71,7 +76,12 @@ class CarefulProtocol(HttpToolsProtocol):
         if objection is not None:
             self._reject(objection)
         self.scope[SHOWS_KEY] = partial(self._door.shows_key, self)  # type: ignore[literal-required] # our own
+        self.scope[ON_LEAVING] = self._on_leaving  # type: ignore[literal-required] # our own
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.scope[BODY_IS_HERE] = True  # type: ignore[literal-required] # our own
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -104,6 +114,15 @@ class CarefulProtocol(HttpToolsProtocol):
         lines += [b"connection: close", b"", refusal.body]
         self.transport.write(b"\r\n".join(lines))
         self.transport.close()
+
+    def _on_leaving(self, leaving: Callable[[], None] | None) -> None:
+        self._leaving = leaving
+        if leaving is None:
+            return
+        # A long body may have stopped the reading, without which no end is seen.
+        self.flow.resume_reading()
+        if self.cycle.disconnected:
+            self.loop.call_soon(leaving)
 
     # --- what the door asks ---
 

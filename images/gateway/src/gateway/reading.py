@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from gateway.dialects.dialect import Dialect
@@ -59,7 +58,7 @@ async def _answered(asked: EngineRequest, policy: Policy, counter: EngineCounter
         if asked.answer is None:
             raise Refused(error.error) from error
         return asked
-    return asked if asked.answer_of is None else replace(asked, answer=asked.answer_of(counted))
+    return asked if asked.answer_of is None else asked._replace(answer=asked.answer_of(counted))
 
 
 async def _away(work: Callable[[], T], *, is_long: bool) -> T:

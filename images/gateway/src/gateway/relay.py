@@ -11,7 +11,7 @@ from gateway.deliveries import Assembled, Streamed
 from gateway.dialects.dialect import Dialect
 from gateway.engine_refusals import engine_refused
 from gateway.engine_request import EngineRequest, prompt_field
-from gateway.errors import ApiError, Headers, Refused
+from gateway.errors import Headers, Refused
 from gateway.metrics import Durations, Metrics
 from gateway.policy import Policy
 from gateway.reply import Reply
@@ -97,20 +97,28 @@ class Relay:
         # The status goes out with the first byte: until then an engine that dies is still a 502.
         part = await answer.read_some()
         patience.heard()
-        if _is_busy(answer, part):
+        error = _first_error(part) if answer.is_stream else None
+        if answer.status == HTTPStatus.SERVICE_UNAVAILABLE or _code(error) in _BUSY:
             message = f"the engine answered {answer.status} and that it is busy"
             raise EngineBusyError(message)
         if self._asked_s is not None:
             self.first_token_s = time.monotonic() - self._asked_s
             metrics.first_byte_s_of(self.dialect.path).observe(self.first_token_s)
         if answer.is_stream and not (self.asked.assembled and answer.status >= _REFUSALS[0]):
-            if not self.reply.started and (refused := _refused_in_stream(part, self._prompt_is_in)):
-                raise Refused(refused)
+            if error is not None and not self.reply.started:
+                self._refuse_hidden(error)
             await self._stream(answer, patience, headers, part, metrics.inter_token_s)
         else:
             patience.listens()
             await self._whole(answer, headers, part + await answer.read_all())
         self.complete = True
+
+    def _refuse_hidden(self, error: dict[str, Any]) -> None:
+        """A refusal that an engine hides in a 200, as the status that it should have been."""
+        code = _code(error)
+        if code is not None and _REFUSALS[0] <= code <= _REFUSALS[1]:
+            said = orjson.dumps({"error": error})
+            raise Refused(engine_refused(code, said, self._prompt_is_in))
 
     async def _whole(self, answer: Answer, headers: Headers, body: bytes) -> None:
         self.engine_ended = True
@@ -132,9 +140,10 @@ class Relay:
         inter_token_s: Durations,
     ) -> None:
         kind = Assembled if self.asked.assembled else Streamed
-        to_client = kind(self.dialect, self.asked, self.policy, self.reply, answer.status, headers)
+        to_client = kind(
+            self.dialect, self.asked, self.policy, self.reply, answer.status, headers, self._meter
+        )
         while part:
-            self._meter.feed(part)
             heard_s = time.monotonic()
             await to_client.take(part)
             patience.listens()
@@ -149,22 +158,6 @@ class Relay:
             message = "the stream ended without [DONE]"
             raise EngineCutOffError(message)
         await to_client.end()
-
-
-def _is_busy(answer: Answer, part: bytes) -> bool:
-    """Said as a status, or as an event in a stream that has a good one."""
-    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return True
-    return answer.is_stream and _code(_first_error(part)) in _BUSY
-
-
-def _refused_in_stream(part: bytes, prompt_is_in: str) -> ApiError | None:
-    """A refusal that an engine hides in a 200, as the status that it should have been."""
-    error = _first_error(part)
-    code = _code(error)
-    if error is None or code is None or not _REFUSALS[0] <= code <= _REFUSALS[1]:
-        return None
-    return engine_refused(code, orjson.dumps({"error": error}), prompt_is_in)
 
 
 def _code(error: dict[str, Any] | None) -> int | None:

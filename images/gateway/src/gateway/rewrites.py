@@ -11,6 +11,8 @@ _MODEL = re.compile(rb'("model"\s*:\s*)"(?:[^"\\]|\\.)*"')
 def renamed(answer: bytes, name: str) -> bytes:
     """The answer under the model's public name; every other byte as it is."""
     said = orjson.dumps(name)
+    if answer.startswith(b'"model":' + said, answer.find(b'"model"')):
+        return answer
     return _MODEL.sub(lambda found: found[1] + said, answer, count=1)
 
 

@@ -4,7 +4,7 @@ Works on requests in the engine's own dialect (OpenAI's), after a client's diale
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -63,8 +63,7 @@ def finished(draft: Draft, policy: Policy, prompt_tokens: int | None) -> EngineR
     body = asked.body or b""
     changes = {name: value for name, value in changes.items() if asked.parsed.get(name) != value}
     parsed = {**asked.parsed, **changes}
-    return replace(
-        asked,
+    return asked._replace(
         parsed=parsed,
         body=_body(body, asked.parsed, changes),
         prompt_tokens_estimate=length.prompt_tokens or _estimate(body, parsed),

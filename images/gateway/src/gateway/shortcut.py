@@ -4,7 +4,7 @@ Each of those wraps every send, which for a stream is every token; together they
 token itself. What is no exact match goes through them, and is refused there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,8 +15,9 @@ class Shortcut:
         self._routes = routes
         self._rest = rest
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        # No coroutine of its own: each is passed through again for every token.
         route = None
         if scope["type"] == "http":
             route = self._routes.get((scope["method"], scope["path"]))
-        await (route or self._rest)(scope, receive, send)
+        return (route or self._rest)(scope, receive, send)

@@ -3,8 +3,8 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -64,11 +64,8 @@ class Answer:
             # Of the engine's own limit. Clients take a 408 for theirs, and send it all again.
             self.status = HTTPStatus.GATEWAY_TIMEOUT.value
         self.headers = connection.headers
-
-    @property
-    def is_stream(self) -> bool:
         kinds = [value for name, value in self.headers if name == b"content-type"]
-        return bool(kinds) and kinds[0].partition(b";")[0].strip().lower() == b"text/event-stream"
+        self.is_stream = bool(kinds) and _is_event_stream(kinds[0])
 
     def read_some(self) -> Awaitable[bytes]:
         """The next bytes, as soon as there are any; empty at the end."""
@@ -98,11 +95,11 @@ class Engine:
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._tls else 80)
         self._prefix = parts.path.rstrip("/")
-        self._own_headers = {
-            "host": parts.netloc.rpartition("@")[2],
-            "authorization": f"Bearer {key.get_secret_value()}",
-            "accept-encoding": "identity",
-        }
+        self._own_headers = (
+            f"host: {parts.netloc.rpartition('@')[2]}\r\n"
+            f"authorization: Bearer {key.get_secret_value()}\r\n"
+            "accept-encoding: identity\r\n"
+        )
         self._idle: dict[Connection, asyncio.TimerHandle] = {}
         self._addresses: list[str] = []
         self._resolved_s = 0.0
@@ -111,8 +108,7 @@ class Engine:
         for connection in list(self._idle):
             self._drop(connection)
 
-    @asynccontextmanager
-    async def ask(
+    def ask(
         self,
         method: str,
         path: str,
@@ -120,30 +116,25 @@ class Engine:
         headers: dict[str, str],
         body: bytes | None,
         connect_timeout_s: float,
-    ) -> AsyncIterator[Answer]:
-        """Sends one request. What is not read to its end closes the connection."""
+    ) -> AbstractAsyncContextManager[Answer]:
+        """One request. What is not read to its end closes the connection."""
         head = self._head(method, path, headers, body)
-        connection = self._taken() or await self._connected(connect_timeout_s)
-        try:
-            await connection.send(head, body)
-            if connection.status == HTTPStatus.UNAUTHORIZED:
-                message = "the engine answered 401"
-                raise EngineRefusedGatewayError(message)
-            yield Answer(connection)
-        finally:
-            self._put(connection)
+        return Asking(self, head, body, connect_timeout_s)
 
     def _head(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> bytes:
-        length = {} if body is None else {"content-length": str(len(body))}
-        named = {**self._own_headers, **headers, **length}
-        lines = [f"{name}: {value}" for name, value in named.items()]
-        if any("\r" in line or "\n" in line or "\0" in line for line in lines):
+        named = "".join([f"{name}: {value}\0" for name, value in headers.items()])
+        if "\r" in named or "\n" in named or named.count("\0") != len(headers):
             message = "a header that would become two"
             raise ValueError(message)
-        first = f"{method} {self._prefix}{path} HTTP/1.1"
-        return "\r\n".join([first, *lines, "", ""]).encode("latin-1")
+        length = "" if body is None else f"content-length: {len(body)}\r\n"
+        given = named.replace("\0", "\r\n")
+        first = f"{method} {self._prefix}{path} HTTP/1.1\r\n"
+        return f"{first}{self._own_headers}{given}{length}\r\n".encode("latin-1")
 
     # --- idle connections ---
+
+    async def take(self, connect_timeout_s: float) -> Connection:
+        return self._taken() or await self._connected(connect_timeout_s)
 
     def _taken(self) -> Connection | None:
         """The one used last, if it is surely good."""
@@ -156,7 +147,7 @@ class Engine:
             connection.close()
         return None
 
-    def _put(self, connection: Connection) -> None:
+    def put(self, connection: Connection) -> None:
         if len(self._idle) < _IDLE_AT_MOST and connection.may_be_used_again():
             loop = asyncio.get_running_loop()
             self._idle[connection] = loop.call_later(_IDLE_AT_MOST_S, self._drop, connection)
@@ -204,6 +195,39 @@ class Engine:
             self._addresses = [str(address[0]) for *_, address in found]
             self._resolved_s = loop.time()
         return self._addresses
+
+
+class Asking:
+    """From the request's first byte until its answer is left."""
+
+    def __init__(
+        self, engine: Engine, head: bytes, body: bytes | None, connect_timeout_s: float
+    ) -> None:
+        self._engine = engine
+        self._head = head
+        self._body = body
+        self._connect_timeout_s = connect_timeout_s
+        self._connection: Connection
+
+    async def __aenter__(self) -> Answer:
+        connection = self._connection = await self._engine.take(self._connect_timeout_s)
+        try:
+            await connection.send(self._head, self._body)
+        except BaseException:
+            self._engine.put(connection)
+            raise
+        if connection.status == HTTPStatus.UNAUTHORIZED:
+            self._engine.put(connection)
+            message = "the engine answered 401"
+            raise EngineRefusedGatewayError(message)
+        return Answer(connection)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._engine.put(self._connection)
+
+
+def _is_event_stream(kind: bytes) -> bool:
+    return kind.partition(b";")[0].strip().lower() == b"text/event-stream"
 
 
 def _connect_late(within_s: float) -> EngineConnectLateError:

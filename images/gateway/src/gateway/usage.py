@@ -1,14 +1,12 @@
 """What an answer cost in tokens, read beside the bytes that pass: never in their way."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(NamedTuple):
     """`estimated`: the engine did not say; prompt by size, completion by events that passed."""
 
     prompt_tokens: int = 0
@@ -40,6 +38,12 @@ class StreamMeter:
         return Usage(prompt_tokens=self._prompt_tokens_estimate, completion_tokens=self._deltas)
 
     def feed(self, part: bytes) -> None:
+        """The stream's next bytes, where nobody else reads its events."""
+        if not self._line and part.find(b"\n") == len(part) - 2 and part.endswith(b"\n\n"):
+            # One whole event of one line, as most come.
+            if part.startswith(b"data:"):
+                self._read(part[5:-2].strip())
+            return
         *lines, self._line = (self._line + part).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
@@ -58,7 +62,19 @@ class StreamMeter:
 
     def _read_usage(self, event: bytes) -> None:
         try:
-            chunk = orjson.loads(event)
+            self._take_usage(orjson.loads(event))
+        except ValueError:
+            return
+
+    def take(self, chunk: Mapping[str, Any]) -> None:
+        """One event that is parsed already: each goes to `feed` or here."""
+        choices = chunk.get("choices")
+        if choices and ("delta" in choices[0] or "text" in choices[0]):
+            self._deltas += 1
+        self._take_usage(chunk)
+
+    def _take_usage(self, chunk: Mapping[str, Any]) -> None:
+        try:
             if (found := chunk.get("usage")) is None:
                 return
             if choices := chunk.get("choices"):

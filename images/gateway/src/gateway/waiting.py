@@ -36,8 +36,11 @@ class WaitingRoom:
         policy: Policy,
     ) -> Permit:
         ticket = _ticket(asked, request_id, caller)
-        sign = Sign(line=self.line, ticket=ticket, reply=reply, dialect=dialect, queue=policy.queue)
-        permit = await _under(sign, self.line.enter(ticket))
+        if (permit := self.line.admit(ticket)) is None:
+            sign = Sign(
+                line=self.line, ticket=ticket, reply=reply, dialect=dialect, queue=policy.queue
+            )
+            permit = await _under(sign, self.line.wait(ticket))
         self.metrics.waited_s_of(caller.key_class).observe(permit.waited_s)
         return permit
 

@@ -5,7 +5,6 @@ Only of a stream is it known when it began, that it goes on, and what it cost if
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -37,7 +36,7 @@ def unstreamed(asked: EngineRequest) -> EngineRequest:
     """The request as its client put it, for an engine that can't stream this one."""
     kept = {name: value for name, value in asked.parsed.items() if name != "stream_options"}
     parsed = {**kept, "stream": False}
-    return replace(asked, parsed=parsed, body=orjson.dumps(parsed), assembled=False)
+    return asked._replace(parsed=parsed, body=orjson.dumps(parsed), assembled=False)
 
 
 def _may_be_streamed(parsed: Mapping[str, Any], can: Capabilities) -> bool:

@@ -26,6 +26,7 @@ from gateway.admission.tickets import (
 from gateway.policy import Queue
 
 _NO_LIMIT = 2**31
+_NOBODY = Order()
 _RETRY_UNKNOWN_S = 5.0
 # A model is loaded in minutes; clients try again twice or so.
 _RETRY_HELD_S = 30.0
@@ -39,6 +40,7 @@ class FairCore:
         self._arrivals = 0
         self._queue: dict[int, Waiting] = {}
         self._running: dict[int, Running] = {}
+        self._running_of_key: Counter[str] = Counter()
         self._counters = Counters()
         self._rates = Rates()
         self._held = HeldPrefixes()
@@ -49,7 +51,8 @@ class FairCore:
 
     def enqueue(self, ticket: Ticket, now_s: float) -> TurnedAway | None:
         self._age(now_s)
-        if (turned_away := self._turned_away(ticket)) is not None:
+        is_free = self._is_free_for(ticket)
+        if not is_free and (turned_away := self._turned_away(ticket)) is not None:
             return turned_away
         self._arrivals += 1
         waiting = Waiting(
@@ -62,7 +65,7 @@ class FairCore:
         self._lift(waiting)
         self._queue[ticket.number] = waiting
         self._reorder()
-        if not self._is_free_for(ticket):
+        if not is_free:
             self._foresee(waiting, now_s)
         return None
 
@@ -78,6 +81,7 @@ class FairCore:
             self._counters.charge(waiting.lane, waiting.cost)
             del self._queue[waiting.ticket.number]
             self._running[waiting.ticket.number] = Running(waiting, now_s)
+            self._running_of_key[waiting.ticket.key_id] += 1
         if going:
             self._reorder()
         return [waiting.ticket.number for waiting in going]
@@ -108,7 +112,7 @@ class FairCore:
     def finish(self, number: int, spent: Spent, now_s: float) -> None:
         self._age(now_s)
         saturated = len(self._running) >= self._capacity
-        waiting = self._running.pop(number).waiting
+        waiting = self._stopped(number).waiting
         usage = spent.usage
         # What was cached cost the engine next to nothing.
         prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
@@ -121,7 +125,7 @@ class FairCore:
 
     def put_back(self, number: int, now_s: float) -> None:
         self._age(now_s)
-        was = self._running.pop(number)
+        was = self._stopped(number)
         waiting = was.waiting
         # What it ran for was no wait.
         waiting.since_s += now_s - was.since_s
@@ -175,8 +179,6 @@ class FairCore:
     def _turned_away(self, ticket: Ticket) -> TurnedAway | None:
         if isinstance(self._state, Drain):
             return "draining"
-        if self._is_free_for(ticket):
-            return None
         if len(self._queue) >= self._limits.max_queued:
             return "queue_full"
         allowed = ticket.limits.queued or self._limits.max_queued_per_key
@@ -187,8 +189,15 @@ class FairCore:
         # Whoever still waits while there is room has a key at its own limit.
         if not isinstance(self._state, Open) or len(self._running) >= self._capacity:
             return False
-        of_key = sum(one.waiting.ticket.key_id == ticket.key_id for one in self._running.values())
-        return of_key < self._allowed(ticket)
+        return self._running_of_key.get(ticket.key_id, 0) < self._allowed(ticket)
+
+    def _stopped(self, number: int) -> Running:
+        was = self._running.pop(number)
+        key_id = was.waiting.ticket.key_id
+        self._running_of_key[key_id] -= 1
+        if not self._running_of_key[key_id]:
+            del self._running_of_key[key_id]
+        return was
 
     def _allowed(self, ticket: Ticket) -> int:
         allowed = ticket.limits.running or self._limits.max_running_per_key or _NO_LIMIT
@@ -227,15 +236,15 @@ class FairCore:
 
     def _reorder(self) -> None:
         if not self._queue:
-            self._order, self._positions = Order(), {}
+            self._order, self._positions = _NOBODY, {}
             return
         for waiting in self._queue.values():
             waiting.hot = self._is_hot(waiting.ticket)
-        running = Counter(one.waiting.ticket.key_id for one in self._running.values())
+        running = self._running_of_key
         self._order = ordered(
             self._queue.values(),
             self._counters,
-            lambda ticket: self._allowed(ticket) - running[ticket.key_id],
+            lambda ticket: self._allowed(ticket) - running.get(ticket.key_id, 0),
             self._limits.hot_prefix_overtakes_tokens,
         )
         if self._positions:

@@ -76,16 +76,26 @@ class Line:
 
     async def enter(self, ticket: Ticket) -> Permit:
         """Waits for a permit. Refused where the line is full or shut, or the wait too long."""
+        return self.admit(ticket) or await self.wait(ticket)
+
+    def admit(self, ticket: Ticket) -> Permit | None:
+        """The permit, where nobody has to wait for it; else `wait` has it. Refused as by `enter`."""
         entered_s = self._now_s()
         if (turned_away := self._core.enqueue(ticket, entered_s)) is not None:
             raise Refused(self._refusal(turned_away))
-        return await self._wait(ticket, entered_s)
+        granted = self._stand(ticket, entered_s)
+        if not granted.done():
+            return None
+        granted.result()
+        return self._permit(ticket, entered_s, None)
 
     async def again(self, permit: Permit) -> Permit:
         """Waits for a new permit in place of one whose engine was lost, at the place it had."""
         del self._permits[permit.ticket.number]
         self._core.put_back(permit.ticket.number, self._now_s())
-        return await self._wait(permit.ticket, permit.granted_s - permit.waited_s)
+        entered_s = permit.granted_s - permit.waited_s
+        granted = self._stand(permit.ticket, entered_s)
+        return await self._awaited(permit.ticket, entered_s, granted)
 
     def finish(self, number: int, spent: Spent) -> None:
         del self._permits[number]
@@ -134,10 +144,21 @@ class Line:
     def snapshot(self) -> Snapshot:
         return self._core.snapshot()
 
-    async def _wait(self, ticket: Ticket, entered_s: float) -> Permit:
+    def _stand(self, ticket: Ticket, entered_s: float) -> asyncio.Future[None]:
+        """In the line, where it may be let go at once."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[ticket.number] = _Waiter(ticket, entered_s, granted)
         self._pump()
+        return granted
+
+    async def wait(self, ticket: Ticket) -> Permit:
+        """For the permit that `admit` could not give at once."""
+        waiter = self._waiting[ticket.number]
+        return await self._awaited(ticket, waiter.entered_s, waiter.granted)
+
+    async def _awaited(
+        self, ticket: Ticket, entered_s: float, granted: asyncio.Future[None]
+    ) -> Permit:
         place = None if granted.done() else self.place(ticket.number)
         try:
             if not granted.done():
@@ -153,6 +174,9 @@ class Line:
             self._pump()
             raise
         granted.result()
+        return self._permit(ticket, entered_s, place)
+
+    def _permit(self, ticket: Ticket, entered_s: float, place: Place | None) -> Permit:
         permit = Permit(self, ticket, entered_s=entered_s, granted_s=self._now_s(), place=place)
         self._permits[ticket.number] = permit
         return permit
@@ -165,6 +189,8 @@ class Line:
 
     def _pump(self) -> None:
         """Lets the core decide, and wakes whom it decided about."""
+        if not self._waiting and self._timer is None:
+            return
         now_s = self._now_s()
         for number in self._core.expire(now_s):
             self._waiting.pop(number).granted.set_exception(Refused(self._wait_over()))

@@ -1,7 +1,7 @@
 """The words of admission: what waits, where it stands, what it cost, and why the line is shut."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from gateway.caller import KeyClass, Limits
 from gateway.policy import Queue
@@ -13,8 +13,7 @@ Holder = Literal["admin", "engine"]
 """Who asked for a hold: the control socket, or the watch on the engine. Neither ends the other's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
+class Ticket(NamedTuple):
     """One request that wants a permit. `number` is ours: clients may send one id twice."""
 
     number: int
@@ -22,25 +21,23 @@ class Ticket:
     key_id: str
     key_class: KeyClass
     limits: Limits
-    background: bool = False
-    """A call that a user interface makes for itself: served when nothing else waits."""
     prompt_tokens_estimate: int
     max_tokens_cap: int
+    background: bool = False
+    """A call that a user interface makes for itself: served when nothing else waits."""
     prefix: tuple[bytes, ...] = ()
     """Digests of the conversation up to each of its messages, the oldest first."""
     stream: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """How many go first, and in how many seconds this one is expected to; None: nobody knows."""
 
     position: int
     eta_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class Spent(NamedTuple):
     """What a permit was used for; times from its grant."""
 
     usage: Usage

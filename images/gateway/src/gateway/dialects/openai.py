@@ -117,15 +117,18 @@ def split_answer(
 
 
 def _split(asked: EngineRequest, body: bytes, policy: Policy) -> bytes:
+    if not splits_thinking(asked, policy) or not (_opened(asked, policy) or _may_think(body)):
+        return body
     try:
-        told = (
-            split_answer(asked, orjson.loads(body), policy)
-            if splits_thinking(asked, policy)
-            else None
-        )
+        told = split_answer(asked, orjson.loads(body), policy)
     except (ValueError, LookupError, TypeError):
         return body
     return body if told is None else orjson.dumps(told)
+
+
+def _may_think(body: bytes) -> bool:
+    """False: there is no `<think>` in it, however its brackets are written."""
+    return body.find(b"think") != -1 and (body.find(b"<") != -1 or body.find(b"\\u") != -1)
 
 
 def splits_thinking(asked: EngineRequest, policy: Policy) -> bool:
