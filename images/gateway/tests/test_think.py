@@ -128,16 +128,17 @@ def test_a_whole_message_says_the_same() -> None:
     }
 
 
-@pytest.mark.parametrize("opening", ["<think>", "\\u003cthink\\u003e", "<think\\u003E"])
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("<think>", "</think>"), ("\\u003cthink\\u003e", "\\u003c/think\\u003E")],
+)
 def test_thinking_in_a_whole_answer_is_found_however_its_brackets_are_written(
-    opening: str,
+    opening: str, closing: str
 ) -> None:
     policy = Policy.model_validate({"version": 1, "model": {"think": "split"}})
     asked = EngineRequest(method="POST", path=CHAT_PATH)
-    body = (
-        b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "%sa</think>b"}}]}'
-        % opening.encode()
-    )
+    text = f"{opening}a{closing}b".encode()
+    body = b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "%s"}}]}' % text
     (choice,) = json.loads(CHAT.whole(asked, 200, body, policy))["choices"]
     assert choice["message"] == {
         "role": "assistant",
