@@ -65,15 +65,21 @@ def main() -> int:
     parser.add_argument("--leavers", type=int, default=4, help="clients that leave, each phase")
     parser.add_argument("--peers", type=Path, help="folder for what is compared; made if missing")
     parser.add_argument("--work", type=Path, help="where to write (default: the temporary folder)")
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        help="runs ours and the bare proxy (the gateway's image has Debian's: /usr/bin/python3)",
+    )
     parser.add_argument("--quick", action="store_true", help="CPU per event beside a bare proxy's")
     asked = parser.parse_args()
+    proxies.check_python(asked.python)
     if asked.peers is not None:
         proxies.get_peers(asked.peers)
     counts = Counts(asked.alone, asked.clients, asked.ticks, asked.whole, asked.leavers)
     uvloop.install()
     with (
         tempfile.TemporaryDirectory(prefix="gateway-", dir=asked.work) as name,
-        _all(Path(name), asked.peers, quick=asked.quick) as found,
+        _all(Path(name), asked.peers, asked.python, quick=asked.quick) as found,
     ):
         runs = {proxy.name: Figures() for proxy in found}
         for _ in range(asked.rounds):
@@ -87,13 +93,13 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def _all(work: Path, folder: Path | None, *, quick: bool) -> Iterator[list[Proxy]]:
+def _all(work: Path, folder: Path | None, python: str, *, quick: bool) -> Iterator[list[Proxy]]:
     with contextlib.ExitStack() as stack:
         direct = stack.enter_context(proxies.engine(work))
         engine_port = direct.target.port
         found = [direct]
-        found.append(stack.enter_context(proxies.bare(engine_port, work)))
-        found.append(stack.enter_context(proxies.ours(engine_port, work)))
+        found.append(stack.enter_context(proxies.bare(engine_port, work, python)))
+        found.append(stack.enter_context(proxies.ours(engine_port, work, python)))
         if not quick:
             found += map(stack.enter_context, proxies.peers(engine_port, work, folder))
         asyncio.run(_all_answer(found))

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from benchmarks.gateway_bench.stub import MODEL
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = {"sglang-router": "sglang-router==0.3.2", "smg": "smg", "litellm": "litellm[proxy]"}
 _TOKENIZER = ROOT / "tests/fixtures/tinyseek/hf/tokenizer.json"
+# For an interpreter that is not of this virtual environment.
+_PACKAGES = sysconfig.get_path("purelib")
 # Of a length that none of them calls weak.
 _KEY = f"sk-{secrets.token_hex(32)}"
 
@@ -45,10 +48,23 @@ def engine(work: Path) -> contextlib.AbstractContextManager[Proxy]:
     return _run("direct", _Start(command, _own_environment()), port, work)
 
 
-def bare(engine_port: int, work: Path) -> contextlib.AbstractContextManager[Proxy]:
+def check_python(python: str) -> None:
+    """ValueError where it can't use the packages of this one."""
+    said = subprocess.run(  # noqa: S603 - an interpreter that the caller names
+        [python, "-c", "import sys; print(sys.version_info[:2])"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    if said != str(sys.version_info[:2]):
+        message = f"{python} is Python {said}, and the packages here are for {sys.version_info[:2]}"
+        raise ValueError(message)
+
+
+def bare(engine_port: int, work: Path, python: str) -> contextlib.AbstractContextManager[Proxy]:
     port = free_port()
     command = [
-        sys.executable,
+        python,
         "-m",
         "uvicorn",
         "benchmarks.gateway_bench.bare:app",
@@ -60,7 +76,7 @@ def bare(engine_port: int, work: Path) -> contextlib.AbstractContextManager[Prox
     return _run("bare ASGI + aiohttp", _Start(command, environment), port, work)
 
 
-def ours(engine_port: int, work: Path) -> contextlib.AbstractContextManager[Proxy]:
+def ours(engine_port: int, work: Path, python: str) -> contextlib.AbstractContextManager[Proxy]:
     """With everything on: keys and their limits, the books, a policy that asks for all it can."""
     port = free_port()
     control = work / "control.sock"
@@ -70,7 +86,7 @@ def ours(engine_port: int, work: Path) -> contextlib.AbstractContextManager[Prox
     (work / "policy.json").write_text(json.dumps(_policy(tokenizer / _TOKENIZER.name)))
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{ROOT}/images/gateway/src",
+        "PYTHONPATH": f"{ROOT}/images/gateway/src:{_PACKAGES}",
         "UPSTREAM_URL": f"http://127.0.0.1:{engine_port}",
         "UPSTREAM_KEY_FILE": str(work / "key"),
         "API_KEY_FILE": str(work / "key"),
@@ -81,7 +97,7 @@ def ours(engine_port: int, work: Path) -> contextlib.AbstractContextManager[Prox
         "LISTEN_HOST": "127.0.0.1",
         "LISTEN_PORT": str(port),
     }
-    start = _Start([sys.executable, "-m", "gateway"], environment)
+    start = _Start([python, "-m", "gateway"], environment)
     return _run("ours, everything on", start, port, work, control)
 
 
@@ -188,7 +204,7 @@ def _run(
 
 
 def _own_environment() -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{_PACKAGES}"}
 
 
 def get_peers(folder: Path) -> None:

@@ -47,7 +47,6 @@ class Accounts:
                 first_token_s=relay.first_token_s,
                 held_s=time.monotonic() - permit.granted_s,
             )
-            self.metrics.running.dec()
             permit.release(spent)
             self._book(permit, caller, relay, spent)
 
@@ -95,7 +94,6 @@ class Held:
         """It is not released: its request goes back into the line."""
 
     def __enter__(self) -> Self:
-        self._accounts.metrics.running.inc()
         return self
 
     def __exit__(
@@ -108,9 +106,7 @@ class Held:
         if error is not None:
             outcome = "failed" if isinstance(error, Exception) else "cancelled"
         engine_ended = isinstance(error, EngineError) and error.engine_ended
-        if self.kept:
-            self._accounts.metrics.running.dec()
-        else:
+        if not self.kept:
             self._accounts.end(
                 self._permit, self._caller, self._relay, outcome, engine_ended=engine_ended
             )

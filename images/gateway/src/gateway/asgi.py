@@ -16,8 +16,13 @@ ON_LEAVING = "on_leaving"
 
 def header(scope: Scope, name: bytes) -> bytes | None:
     """The value of the request header `name`; None where it is missing or came more than once."""
-    values = [value for key, value in scope["headers"] if key == name]
-    return values[0] if len(values) == 1 else None
+    found: bytes | None = None
+    for key, value in scope["headers"]:
+        if key == name:
+            if found is not None:
+                return None
+            found = value
+    return found
 
 
 async def send_refusal(send: Send, refusal: Refusal) -> None:

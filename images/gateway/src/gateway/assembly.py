@@ -162,6 +162,8 @@ def _complete(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _finished(value: Any) -> Any:
+    if not isinstance(value, (list, dict)):
+        return value
     if isinstance(value, _Text):
         return "".join(value)
     if isinstance(value, _Numbered):

@@ -1,6 +1,7 @@
 """What a client gets of an engine's stream: the stream, or one answer that is made of it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from gateway.assembly import Assembly
@@ -25,8 +26,8 @@ class Delivery(ABC):
     meter: StreamMeter
 
     @abstractmethod
-    async def take(self, part: bytes) -> None:
-        """The engine's next bytes."""
+    def take(self, part: bytes) -> Awaitable[None] | None:
+        """The engine's next bytes; None where they are nothing to wait for."""
 
     @abstractmethod
     async def rest(self) -> None:
@@ -44,10 +45,10 @@ class Streamed(Delivery):
     def __post_init__(self) -> None:
         self._chain = Chain(self.dialect.filters(self.asked, self.policy))
 
-    async def take(self, part: bytes) -> None:
+    def take(self, part: bytes) -> Awaitable[None] | None:
         self.meter.feed(part)
-        if said := self._chain.feed(part):
-            await self._say(said)
+        said = self._chain.feed(part)
+        return self._say(said) if said else None
 
     async def rest(self) -> None:
         if said := self._chain.end():
@@ -56,10 +57,13 @@ class Streamed(Delivery):
     async def end(self) -> None:
         await self.reply.end_stream()
 
-    async def _say(self, said: bytes) -> None:
-        if not self.reply.started:
-            headers = self.dialect.stream_headers(self.headers)
-            await self.reply.start_stream(self.status, headers)
+    def _say(self, said: bytes) -> Awaitable[None]:
+        # No coroutine of its own for each of a stream's many parts.
+        return self.reply.send_some(said) if self.reply.started else self._begin(said)
+
+    async def _begin(self, said: bytes) -> None:
+        headers = self.dialect.stream_headers(self.headers)
+        await self.reply.start_stream(self.status, headers)
         await self.reply.send_some(said)
 
 
@@ -72,7 +76,7 @@ class Assembled(Delivery):
     def __post_init__(self) -> None:
         self._assembly = Assembly(prompt_field(self.asked.parsed), self.meter)
 
-    async def take(self, part: bytes) -> None:
+    def take(self, part: bytes) -> None:
         self._assembly.feed(part)
 
     async def rest(self) -> None:

@@ -90,14 +90,11 @@ class Connection(asyncio.Protocol):
         """At once, whatever was not sent or read."""
         self._transport.abort()
 
-    async def _news(self) -> None:
+    def _news(self) -> asyncio.Future[None]:
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -5,8 +5,7 @@ fits, and only what may not is counted.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.counting import Counter, counter_of
 from gateway.engine_request import EngineRequest, prompt_field
@@ -25,11 +24,10 @@ _TEMPLATE_BYTES = 512
 _MESSAGE_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Length:
-    changes: Mapping[str, int] = field(default_factory=dict)
-    cap: int = CAP_UNKNOWN
-    prompt_tokens: int | None = None
+class Length(NamedTuple):
+    changes: Mapping[str, int]
+    cap: int
+    prompt_tokens: int | None
     """None where it surely fits and was not counted."""
 
 

@@ -35,11 +35,6 @@ class Metrics:
             ["route", "status"],
             registry=self._registry,
         )
-        self.running = Gauge(
-            "gateway_requests_running",
-            "Requests that the engine is working on now.",
-            registry=self._registry,
-        )
         self.cancelled = Counter(
             "gateway_requests_cancelled",
             "Requests whose client left: uploading, queued, waiting for the first byte, or streaming.",
@@ -135,6 +130,11 @@ class _LineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         now = self._snapshot()
+        yield GaugeMetricFamily(
+            "gateway_requests_running",
+            "Requests that the engine is working on now.",
+            value=now.running,
+        )
         queued = sum(now.queued.values())
         yield GaugeMetricFamily(
             "gateway_requests_queued", "Requests that wait for a permit.", value=queued

@@ -145,7 +145,8 @@ class Relay:
         )
         while part:
             heard_s = time.monotonic()
-            await to_client.take(part)
+            if (sending := to_client.take(part)) is not None:
+                await sending
             patience.listens()
             part = await answer.read_some()
             patience.heard()

@@ -4,8 +4,7 @@ Works on requests in the engine's own dialect (OpenAI's), after a client's diale
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -22,8 +21,7 @@ from gateway.whole_answers import stream_changes, with_stream_on
 _BYTES_PER_TOKEN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A request as the engine gets it, but for what its length decides."""
 
     asked: EngineRequest

@@ -189,7 +189,11 @@ class FairCore:
         # Whoever still waits while there is room has a key at its own limit.
         if not isinstance(self._state, Open) or len(self._running) >= self._capacity:
             return False
-        return self._running_of_key.get(ticket.key_id, 0) < self._allowed(ticket)
+        return self._room(ticket) > 0
+
+    def _room(self, ticket: Ticket) -> int:
+        """How many more of its key may run now."""
+        return self._allowed(ticket) - self._running_of_key.get(ticket.key_id, 0)
 
     def _stopped(self, number: int) -> Running:
         was = self._running.pop(number)
@@ -238,13 +242,19 @@ class FairCore:
         if not self._queue:
             self._order, self._positions = _NOBODY, {}
             return
+        if len(self._queue) == 1:
+            # Most wait by themselves, if at all: there is nobody to compare with.
+            ((number, only),) = self._queue.items()
+            is_free = self._room(only.ticket) > 0
+            self._order = Order([only]) if is_free else Order(parked=[only])
+            self._positions = {number: 0}
+            return
         for waiting in self._queue.values():
             waiting.hot = self._is_hot(waiting.ticket)
-        running = self._running_of_key
         self._order = ordered(
             self._queue.values(),
             self._counters,
-            lambda ticket: self._allowed(ticket) - running.get(ticket.key_id, 0),
+            self._room,
             self._limits.hot_prefix_overtakes_tokens,
         )
         if self._positions:

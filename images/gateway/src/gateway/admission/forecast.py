@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.admission.order import Waiting
 from gateway.admission.rates import Rates
@@ -16,8 +17,7 @@ Stand = tuple[int, int]
 _NOWHERE: Stand = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(NamedTuple):
     waiting: Waiting
     since_s: float
 

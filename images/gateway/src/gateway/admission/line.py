@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.admission.tickets import (
     Core,
@@ -57,8 +58,7 @@ class Standing:
     """Since its entry into the line, or its permit."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiter:
+class _Waiter(NamedTuple):
     ticket: Ticket
     entered_s: float
     granted: asyncio.Future[None]

@@ -9,6 +9,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.admission.counters import Counters, Lane
 from gateway.admission.tickets import Ticket
@@ -48,8 +49,7 @@ def ages_s(waiting: Waiting, after_s: float) -> float:
     return waiting.since_s + steps * after_s
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """`going` may be dispatched as far as there is room; `parked` have a key at its own limit.
 
     `jumped` owe their place to a hot prefix.
@@ -103,9 +103,6 @@ def ordered(
     prefix_tokens: float,
 ) -> Order:
     """`room`: how many more of the ticket's key may run now."""
-    if len(queue) == 1:
-        (only,) = queue
-        return Order([only]) if room(only.ticket) > 0 else Order(parked=[only])
     bands: dict[int, dict[Lane, deque[Waiting]]] = {}
     for waiting in queue:
         bands.setdefault(waiting.band, {}).setdefault(waiting.lane, deque()).append(waiting)
