@@ -40,6 +40,8 @@ class Accounts:
     def end(
         self, permit: Permit, caller: Caller, relay: Relay, outcome: Outcome, *, engine_ended: bool
     ) -> None:
+        """Settles all of it, at once or when the engine has stopped."""
+
         def end() -> None:
             spent = Spent(
                 usage=relay.usage,
