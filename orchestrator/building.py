@@ -8,7 +8,7 @@ A machine without the card can build what is to run on one that has it. ARCHITEC
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from typing_extensions import assert_never
@@ -40,7 +40,12 @@ def build_images(root: Path, name: str, cards: str) -> None:
     profile = profile_files.read_profile(place.configs, name)
     lookout = EngineLookout(settings.project)
     images = DockerImages(place.images, place.state / "logs", settings.debian_mirror, ca_bundle())
-    for step in engine_image_steps(profile.engine.value, cards, settings, place, lookout):
+    make(engine_image_steps(profile.engine.value, cards, settings, place, lookout), lookout, images)
+
+
+def make(steps: Iterable[Step], lookout: EngineLookout, images: Images) -> None:
+    """What is not here yet, with a line for each that the tools say."""
+    for step in steps:
         if isinstance(step.gate, ImagePresent) and lookout.has_image(step.gate.ref):
             say(f"{step.name}: {step.gate.ref} is here already")
             continue

@@ -7,11 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from e2e.engine_builds import built
 from e2e.scenario import ROOT, Appliance
 from gpu.engine import rules
 from gpu.forms import older
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.long
 FLAGS = cpu_flags(Path("/proc/cpuinfo").read_text(encoding="ascii"))
 RUNNABLE = tuple(variant for variant in VARIANTS if NEEDS[variant] <= FLAGS)
 TINYSEEK = Tree(layers=4, dense_layers=1, yarn=False)
+# What `single-gpu` is for a model of 61 layers.
+OF_MARLIN = ROOT / "tests/unit/golden/kt-legacy-single-gpu-deepseek-r1.yaml"
 CONFIGURATION, NO_GPU, NO_KERNELS = 2, 3, 78
 # As compose.yaml and its kt-legacy.yaml have it.
 HARDENED = (
@@ -105,9 +108,14 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Weights:
 
 
 def started(
-    image: str, weights: Weights, *, variant: str = "auto", copies: bool = False
+    image: str,
+    weights: Weights,
+    *,
+    variant: str = "auto",
+    copies: bool = False,
+    placement: Path | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """The engine by its own entry point, on TinySeek."""
+    """The engine by its own entry point, on TinySeek. `placement`: rules other than those without Marlin."""
     command = Command(
         gguf_dir="weights",
         rules_file="/placement/rules.yaml",
@@ -130,7 +138,7 @@ def started(
         f"{weights.lock}:/locks/lock.json:ro",
         f"{weights.weights_dir}:/weights:ro",
         f"{work}/key:/run/secrets/engine_api_key:ro",
-        f"{work}/rules.yaml:/placement/rules.yaml:ro",
+        f"{placement or work / 'rules.yaml'}:/placement/rules.yaml:ro",
     )
     options = [
         *(word for name, value in told.items() for word in ("-e", f"{name}={value}")),
@@ -245,6 +253,44 @@ def test_what_is_compiled_at_run_time_compiles_in_the_cache_of_a_read_only_conta
     image: str,
 ) -> None:
     assert python(image, "-c", TRITON).strip().startswith("/cache/")
+
+
+# --- the fast build ---
+
+
+@pytest.fixture(scope="module")
+def without_marlin(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """All stages but the GPU's kernels are those of `image`."""
+    with built("kt-legacy", {"MARLIN": "0"}, tmp_path_factory.mktemp("without-marlin")) as ref:
+        yield ref
+
+
+def test_the_build_without_marlin_says_so_at_its_start(
+    without_marlin: str, weights: Weights
+) -> None:
+    kernels, gpu = started(without_marlin, weights).stderr.split("\n")[1:3]
+    assert kernels.startswith("CPU kernels: ")
+    assert gpu == "built without Marlin: for checks only, it needs more VRAM and is slower"
+
+
+def test_the_build_without_marlin_has_the_other_kernels_for_the_same_cards(
+    without_marlin: str,
+) -> None:
+    found = json.loads(python(without_marlin, "-c", KERNELS))
+    assert "gptq_marlin_gemm" not in found["functions"]
+    assert {"dequantize_q4_k", "dequantize_q6_k"} <= {*found["functions"]}
+    (parts,) = found["fat"]
+    assert {number for kind, number in parts if kind == "sm"} == {80, 86, 89, 90, 120}
+    assert [number for kind, number in parts if kind == "PTX"] == [80]
+
+
+def test_the_build_without_marlin_refuses_a_placement_that_needs_it(
+    without_marlin: str, weights: Weights
+) -> None:
+    done = started(without_marlin, weights, placement=OF_MARLIN)
+    assert done.returncode == CONFIGURATION
+    assert "the placement asks for kernels that this image was built without" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # --- what the image is not ---

@@ -1,0 +1,79 @@
+"""Kt-legacy's kernels for experts, compiled as its image compiles them: one variant, without the image.
+
+All variants, in the image itself, are tried by `test_kt_legacy_image`.
+"""
+
+import base64
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import expert_layer
+from e2e.engine_builds import ROOT, built
+from expert_layer.drawn import HIDDEN, PROMPTS
+
+# Any processor that the engine can run on can run it.
+VARIANT = "avx2"
+AT_MOST = 0.03
+FOLDER = Path("inference/kt-legacy")
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The real Dockerfile up to the CPU's kernels, for one variant: 2 minutes from nothing."""
+    work = tmp_path_factory.mktemp("kernels")
+    with built("kt-legacy", {"CPU_VARIANTS": VARIANT}, work, up_to_the_cpus_kernels(work)) as ref:
+        yield ref
+
+
+def up_to_the_cpus_kernels(work: Path) -> Path:
+    """A context without torch, 2.7 GB, for which only the GPU's kernels ask."""
+    source, context = ROOT / "images" / FOLDER, work / "images"
+    shutil.copytree(source / "build", context / FOLDER / "build")
+    shutil.copy(ROOT / "images/.dockerignore", context)
+    for lock in source.glob("*.lock"):
+        shutil.copy(lock, context / FOLDER)
+    text = (source / "base.lock").read_text(encoding="utf-8")
+    setuptools = re.search(r"^setuptools==.*\\\n(?: +--hash=.*\n)+", text, re.MULTILINE)
+    assert setuptools
+    (context / FOLDER / "base.lock").write_text(setuptools[0], encoding="utf-8")
+    recipe = (source / "Dockerfile").read_text(encoding="utf-8")
+    kept, found, _ = recipe.partition("\nFROM builder AS gpu\n")
+    assert found
+    (context / FOLDER / "Dockerfile").write_text(kept, encoding="utf-8")
+    return context
+
+
+def test_a_layer_of_experts_by_kernels_compiled_here_is_torchs_within_3_percent(
+    image: str,
+) -> None:
+    layer = Path(expert_layer.__file__).parent
+    outside = ["--rm", "--network", "none", "--read-only", "--cap-drop", "ALL"]
+    outside += ["-v", f"{layer}:/tests/expert_layer:ro", "-w", "/tests"]
+    outside += ["-e", "LD_LIBRARY_PATH=/usr/local/cuda/lib"]
+    command = ["docker", "run", *outside, image, "python3", "-B", "-m", "expert_layer.compute"]
+    done = subprocess.run(
+        [*command, f"/out/{VARIANT}"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = floats(base64.b64decode(done.stdout.split()[-1]))
+    with np.load(layer / "recorded.npz") as recorded:
+        wanted = [recorded[str(tokens)].astype(np.float32) for tokens in PROMPTS]
+    assert len(found) == sum(PROMPTS)
+    for theirs in wanted:
+        ours, found = found[: len(theirs)], found[len(theirs) :]
+        error = np.abs(ours - theirs).mean() / np.abs(theirs).mean()
+        # Exactly the same would mean that nothing was computed.
+        assert 0 < error <= AT_MOST, f"{len(theirs)} tokens: {100 * error:.2f} %"
+
+
+def floats(bfloat16: bytes) -> NDArray[np.float32]:
+    """[tokens, HIDDEN]: a bfloat16 is the upper half of a float."""
+    halves = np.frombuffer(bfloat16, dtype="<u2").astype(np.uint32)
+    return (halves << 16).view(np.float32).reshape(-1, HIDDEN)
