@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from gpu.logits import FILE, MARLIN
+from gpu.packed import times_on_gpu
+from gpu.synthetic_model import Shape
 from gpu.tables import Report, table
 
 _MEMORY = (
@@ -60,7 +62,7 @@ def _runs(report: Report) -> Iterator[str]:
         yield from table(
             (
                 "placement, context",
-                "layers",
+                "layers, as counted",
                 "ready after",
                 "prompt",
                 "decode",
@@ -69,7 +71,7 @@ def _runs(report: Report) -> Iterator[str]:
             [
                 (
                     f"`{one['placement']}`, {one['context']}",
-                    ", ".join(f"{count} `{kind}`" for kind, count in one["linears"].items()),
+                    _counted(one["linears"]),
                     f"{one['ready_s']:.1f} s",
                     f"{one['prefill']['tokens_per_s']:.0f} tokens/s",
                     f"{one['tokens_per_s']:.1f} tokens/s",
@@ -98,6 +100,13 @@ def _memory(report: Report) -> Iterator[str]:
                 for ratio in (pair["ratio"],)
             ],
         )
+        shape = Shape(**report["shape"])
+        times = (times_on_gpu(shape, one["memory"]["weights on the GPU"]) for one in runs)
+        yield ""
+        yield (
+            "By the bytes, the 4-bit weights of these layers are on the GPU "
+            f"{' and '.join(f'{one:.3f}' for one in times)} times."
+        )
 
 
 def _logits(report: Report) -> Iterator[str]:
@@ -118,7 +127,7 @@ def _logits(report: Report) -> Iterator[str]:
                     one["rows"],
                     f"{100 * one['median_error']:.1f} %",
                     f"{100 * one['same_first']:.0f} %",
-                    f"{one['median_log_probability_difference']:.3f}",
+                    f"{one['median_log_probability_difference']:.4f}",
                 )
                 for name, one in rows
             ],
@@ -133,9 +142,13 @@ def _tinyseek(report: Report) -> Iterator[str]:
         failed = ", ".join(found["failed"]) or "none"
         yield ""
         yield (
-            f"TinySeek Q4_K_M, with {found.get('linears')} layers: "
+            f"TinySeek Q4_K_M, layers as counted: {_counted(found.get('linears') or {})}: "
             f"{found.get('replies', 'not all')} exact replies; checks that failed: {failed}."
         )
+
+
+def _counted(linears: Report) -> str:
+    return ", ".join(f"{count} `{kind}`" for kind, count in linears.items()) or "?"
 
 
 def _gb(size: int | None) -> str:

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -14,14 +15,18 @@ import pytest
 
 from fitting import a_profile, settings_of, tinyseek
 from gpu import cubins, figures, llamacpp_figures, marlin_figures, marlin_source, memory
+from gpu.linears import linears
 from gpu.logits import compared
-from gpu.marlin import layer_is_right, linears_of
+from gpu.marlin import ONCE, layer_is_right, logits_are_right
+from gpu.packed import linears_of, packed_numbers, times_on_gpu
 from gpu.parts import Parts
 from gpu.proven import folder_of
 from gpu.synthetic import points
 from gpu.synthetic_model import REPO, Shape, q4_k, q6_k, write
 from gpu.tables import FORMS
 from orchestrator.core.facts import HostFacts
+from orchestrator.core.inventory import WeightClass
+from orchestrator.core.kt_legacy.footprint import MARLIN_BITS, count, is_plain
 from orchestrator.core.kt_legacy.tree import Kind, Tree, modules
 from orchestrator.core.offload import CONTEXT_BYTES
 from orchestrator.core.terms import memory_terms
@@ -263,6 +268,61 @@ def test_every_linear_layer_that_rules_can_place_is_counted_as_marlins() -> None
     assert linears_of(shape) == len(placed) == 35
 
 
+class Replaced(SimpleNamespace):
+    """What the engine puts in a module's place: attributes that it lacks are the module's below it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.orig_module, name)
+
+
+def test_a_layer_is_counted_once_though_two_modules_have_its_operator() -> None:
+    originals = [SimpleNamespace(generate_linear=Wide()) for _ in range(3)]
+    modules = [
+        SimpleNamespace(),
+        *(one for below in originals for one in (Replaced(orig_module=below), below)),
+    ]
+    assert linears(SimpleNamespace(modules=lambda: modules)) == {"Wide": 3}
+
+
+class Wide:
+    pass
+
+
+def test_layers_that_are_packed_have_all_numbers_but_kv_bs_norms_routers_and_experts(
+    shards: list[Path],
+) -> None:
+    held = memory.inventory(memory.headers_of(shards))
+    kinds = {WeightClass.ATTENTION, WeightClass.SHARED_EXPERTS, WeightClass.DENSE}
+    packed = [one for one in held.weights if one.kind in kinds and not is_plain(one)]
+    assert packed_numbers(NARROW) == sum(map(count, packed))
+
+
+def test_each_layer_was_on_the_gpu_once_in_4_bits() -> None:
+    report = figures.kept("marlin")
+    assert report is not None
+    shape = Shape(**report["shape"])
+    runs = [one for one in report["runs"] if one["placement"] == "single-gpu"]
+    assert [one["context"] for one in runs] == [8192, 131_072]
+    for one in runs:
+        weights = one["memory"]["weights on the GPU"]
+        assert abs(times_on_gpu(shape, weights) - 1) <= ONCE
+        again = weights | {
+            "found_bytes": weights["found_bytes"] + shape.hidden * 576 * 9 // 16,
+        }
+        assert abs(times_on_gpu(shape, again) - 1) > ONCE
+
+
+def test_the_budgets_bits_of_a_number_are_what_a_layer_took() -> None:
+    report = figures.kept("marlin")
+    assert report is not None
+    assert {one["scales"] for one in report["layers"]} == {"torch.float32"}
+    # Workspaces are in what it took.
+    for one in report["layers"]:
+        assert one["bits_of_a_number"] == pytest.approx(MARLIN_BITS, abs=0.01)
+
+
 def test_a_layer_is_right_when_only_4_bits_set_it_apart() -> None:
     right = {
         "finite": True,
@@ -275,6 +335,22 @@ def test_a_layer_is_right_when_only_4_bits_set_it_apart() -> None:
     assert not layer_is_right(right | {"kernel_error": 0.02})
     assert not layer_is_right(right | {"four_bit_error": 0.0, "four_bit_error_of_numbers": 0.0})
     assert not layer_is_right(right | {"four_bit_error": 0.125})
+
+
+def test_logits_are_right_when_marlins_are_as_close_as_two_ways_of_the_same_numbers() -> None:
+    kernel = {"decoded": {"finite": True, "median_error": 0.015}}
+    floor = {"file's": {"median_error": 0.010}, "marlin's": {"median_error": 0.005}}
+    assert logits_are_right({"kernel": kernel, "floor": floor}, "decoded")
+    kernel["decoded"]["median_error"] = 0.025
+    assert not logits_are_right({"kernel": kernel, "floor": floor}, "decoded")
+    kernel["decoded"] |= {"finite": False, "median_error": 0.001}
+    assert not logits_are_right({"kernel": kernel, "floor": floor}, "decoded")
+
+
+def test_marlins_recorded_logits_are_right() -> None:
+    report = figures.kept("marlin")
+    assert report is not None
+    assert all(logits_are_right(report["logits"], kind) for kind in ("decoded", "read"))
 
 
 def test_logits_that_are_the_same_are_not_apart_and_others_are_by_their_relative_error() -> None:
@@ -313,6 +389,7 @@ def test_a_part_ends_before_the_end_of_all(tmp_path: Path) -> None:
     with parts.part("slow", 60):
         Event().wait(60)
     assert "took longer" in parts.report["failed"]["slow"]
+    assert parts.report["seconds"]["slow"] < 30
 
 
 def test_of_marlin_the_table_has_what_was_reached_and_names_the_rest() -> None:
@@ -329,6 +406,7 @@ def test_of_marlin_the_table_has_what_was_reached_and_names_the_rest() -> None:
         "failed": {"layers": "it ended"},
         "left_out": ["model"],
         "machine code": {"in the image": 28, "the same here": 28},
+        "shape": {"layers": 5},
         "runs": [
             {
                 "placement": "single-gpu",

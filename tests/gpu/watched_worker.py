@@ -11,12 +11,12 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from gpu.linears import linears
 from kt_legacy_engine import engine, worker
 
 _EVERY_S = 0.5
@@ -52,12 +52,6 @@ def watch(target: Path) -> None:
             time.sleep(_EVERY_S)
 
     vars(engine).update(_injected=measured, KtModel=counted)
-
-
-def linears(model: Any) -> dict[str, int]:
-    """Class -> how many modules of the model it computes."""
-    operators = (getattr(module, "generate_linear", None) for module in model.modules())
-    return dict(Counter(type(one).__name__ for one in operators if one is not None))
 
 
 if __name__ == "__main__":
