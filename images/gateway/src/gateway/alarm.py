@@ -40,9 +40,6 @@ class Alarm(ABC):
             self._timer.cancel()
         self._timer = None if at_s is None else self._loop.call_at(at_s, self._ring)
 
-    def _rings_by(self, at_s: float) -> bool:
-        return self._timer is not None and self._timer.when() <= at_s
-
     def _ring(self) -> None:
         self._timer = None
         self._error = self._rings()

@@ -21,8 +21,8 @@ class EngineLateError(EngineError):
 class Patience(Alarm):
     """Raises EngineLateError when a limit is over, or Refused for the client's.
 
-    The alarm is not set anew for each token: when it rings it looks how long the engine really has
-    been silent. A client that does not read is no silence of the engine, and has a limit of its own.
+    The alarm is not set anew for each token, nor for the first: when it rings it looks how long the
+    engine really has been silent. A client that does not read is no silence of the engine, and has a limit of its own.
     """
 
     def __init__(self, limits: Timeouts, prompt_tokens: int, *, stream: bool) -> None:
@@ -48,18 +48,16 @@ class Patience(Alarm):
     def heard(self) -> None:
         self._listening_since_s = None
         self._sending_since_s = self._loop.time()
-        if not self._heard:
-            self._heard = True
-            self._set_to_next()
+        self._heard = True
 
     def _set_to_next(self) -> None:
-        next_s = self._silence_ends_s()
-        for end_s in (self._total_ends_s(), self._sending_ends_s()):
-            if end_s is not None and (next_s is None or end_s < next_s):
-                next_s = end_s
-        # One that rings too early looks again.
-        if next_s is None or not self._rings_by(next_s):
-            self._set(next_s)
+        """To when the first of all limits may be over, whatever happens until then."""
+        ends = [self._silence_ends_s(), self._total_ends_s(), self._sending_ends_s()]
+        if not self._heard:
+            # From its first byte on, which may come at any time.
+            now_s = self._loop.time()
+            ends += [limit_s and now_s + limit_s for limit_s in (self._idle_s, self._client_s)]
+        self._set(min([end_s for end_s in ends if end_s is not None], default=None))
 
     def _silence_ends_s(self) -> float | None:
         limit_s = self._idle_s if self._heard else self._first_s

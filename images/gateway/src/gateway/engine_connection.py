@@ -82,9 +82,7 @@ class Connection(asyncio.Protocol):
         """Asks the kernel too: an end that has arrived may not have come to the loop yet."""
         if self._closed or self._spoiled or self._transport.is_closing():
             return False
-        arrived = select.poll()
-        arrived.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not arrived.poll(0)
+        return not self._arrived.poll(0)
 
     def close(self) -> None:
         """At once, whatever was not sent or read."""
@@ -111,6 +109,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # TCP
         self._transport = transport
+        self._arrived = select.poll()
+        self._arrived.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         if self._complete:

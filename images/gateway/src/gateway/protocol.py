@@ -154,13 +154,21 @@ def _objection(
     version: str, headers: list[tuple[bytes, bytes]], *, upgrades: bool
 ) -> ApiError | None:
     """What a proxy before this one may have read in another way than the parser here."""
-    names = [name for name, _ in headers]
-    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
-    if version not in {"1.0", "1.1"} or (version == "1.1" and names.count(b"host") != 1):
+    hosts = 0
+    codings: list[bytes] = []
+    has_length = False
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"content-length":
+            has_length = True
+        elif name == b"transfer-encoding":
+            codings.append(value.strip().lower())
+    if version not in {"1.0", "1.1"} or (version == "1.1" and hosts != 1):
         return BAD_REQUEST
     if codings and (version == "1.0" or codings != [b"chunked"]):
         return BAD_REQUEST
-    if upgrades and (codings or b"content-length" in names):
+    if upgrades and (codings or has_length):
         # The parser takes the body for the other protocol's: it would be lost.
         return UPGRADE_WITH_BODY
     return None

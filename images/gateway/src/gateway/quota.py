@@ -100,7 +100,9 @@ class KeyQuota:
             used.day_tokens += tokens
 
     def _of(self, caller: Caller) -> _Used:
-        return self._used.setdefault(caller.key_id, _Used())
+        if (used := self._used.get(caller.key_id)) is None:
+            used = self._used[caller.key_id] = _Used()
+        return used
 
     def _too_many_today(self, caller: Caller, used: _Used) -> ApiError | None:
         allowed = caller.limits.tokens_per_day

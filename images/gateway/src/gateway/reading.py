@@ -27,9 +27,9 @@ async def understood(
         return await _counted_there(dialect, body, policy, counter)
     counts = policy.model.tokenizer_file is not None
     at_once = _COUNTED_AT_ONCE_BYTES if counts else _PARSED_AT_ONCE_BYTES
-    return await _away(
-        lambda: shaped(dialect.read(body, policy), policy), is_long=len(body) > at_once
-    )
+    if len(body) > at_once:
+        return await asyncio.to_thread(lambda: shaped(dialect.read(body, policy), policy))
+    return shaped(dialect.read(body, policy), policy)
 
 
 async def _counted_there(

@@ -52,11 +52,11 @@ class Reply:
         self.started = self.complete = True
         await send_refusal(self._send, self._voice.refusal(error))
 
-    async def _start(self, status: int, headers: Headers) -> None:
+    def _start(self, status: int, headers: Headers) -> Awaitable[None]:
         self.started = True
         headers = [*headers, *self.more_headers]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        return self._send({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def _finish(self, body: bytes) -> None:
+    def _finish(self, body: bytes) -> Awaitable[None]:
         self.complete = True
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        return self._send({"type": "http.response.body", "body": body, "more_body": False})
