@@ -68,9 +68,7 @@ class Accounts:
             "wasted": 0 if spent.outcome == "finished" else usage.completion_tokens,
         }
         for kind, tokens in counted.items():
-            child = self.metrics.tokens_of(caller.key_id, model, kind)
-            if tokens:
-                child.inc(tokens)
+            self.metrics.tokens.of(caller.key_id, model, kind).inc(tokens)
         self.ledger.book(
             Entry(
                 at_s=time.time(),

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -27,10 +28,16 @@ def say(source: str, says: str, fields: Mapping[str, Any]) -> None:
     output.flush()
 
 
+@lru_cache(maxsize=1)
+def _second(since_epoch: int) -> str:
+    return f"{datetime.fromtimestamp(since_epoch, timezone.utc):%Y-%m-%dT%H:%M:%S}"
+
+
 def _line(
     at_s: float, level: str, source: str, says: str, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    at = datetime.fromtimestamp(at_s, timezone.utc).isoformat(timespec="milliseconds")
+    second = int(at_s)
+    at = f"{_second(second)}.{int((at_s - second) * 1000):03d}+00:00"
     return {"at": at, "level": level, "from": source, "says": says, **fields}
 
 

@@ -1,21 +1,15 @@
 """What the gateway counts. One registry an app, so two apps in one process do not mix."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.admission.tickets import Snapshot
+from gateway.tallies import Counts, Durations
 
 # A long prompt on a CPU engine takes minutes to its first token.
 _FIRST_BYTE_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200)
@@ -29,11 +23,10 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self.requests = Counter(
+        self.requests = Counts(
             "gateway_requests",
             "Requests that have ended. Status 499: the client left before any answer.",
             ["route", "status"],
-            registry=self._registry,
         )
         self.cancelled = Counter(
             "gateway_requests_cancelled",
@@ -43,12 +36,11 @@ class Metrics:
         )
         for phase in ("uploading", "queued", "waiting", "streaming"):
             self.cancelled.labels(phase)
-        self.first_byte_s = Histogram(
+        self.first_byte_s = Durations(
             "gateway_first_byte_seconds",
             "From the request's last byte to the engine's first.",
+            _FIRST_BYTE_BUCKETS_S,
             ["route"],
-            buckets=_FIRST_BYTE_BUCKETS_S,
-            registry=self._registry,
         )
         self.upstream_errors = Counter(
             "gateway_upstream_errors",
@@ -57,31 +49,31 @@ class Metrics:
             registry=self._registry,
         )
 
-        self.waited_s = Histogram(
+        self.waited_s = Durations(
             "gateway_queue_wait_seconds",
             "From the end of a request's body to its permit, by the key's class.",
+            _FIRST_BYTE_BUCKETS_S,
             ["key_class"],
-            buckets=_FIRST_BYTE_BUCKETS_S,
-            registry=self._registry,
         )
-        self.tokens = Counter(
+        self.tokens = Counts(
             "gateway_tokens",
             "Tokens by key, model and kind: prompt, completion, cached, wasted.",
             ["key_id", "model", "kind"],
-            registry=self._registry,
         )
         self.inter_token_s = Durations(
             "gateway_inter_token_seconds",
             "Between two pieces of a streamed answer, as they come from the engine.",
             _TOKEN_BUCKETS_S,
         )
-        self._registry.register(self.inter_token_s)
-
-        # The library looks a child up under a lock, and makes texts of its labels, each time.
-        self.requests_of = cache(self.requests.labels)
-        self.first_byte_s_of = cache(self.first_byte_s.labels)
-        self.waited_s_of = cache(self.waited_s.labels)
-        self.tokens_of = cache(self.tokens.labels)
+        of_every_request: Sequence[Collector] = (
+            self.requests,
+            self.first_byte_s,
+            self.waited_s,
+            self.tokens,
+            self.inter_token_s,
+        )
+        for each in of_every_request:
+            self._registry.register(each)
 
     def watch_line(self, snapshot: Callable[[], Snapshot]) -> None:
         """What the line says of itself is read at each scrape, and counted nowhere twice."""
@@ -93,32 +85,6 @@ class Metrics:
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
-
-
-class Durations(Collector):
-    """A histogram for what happens at every token: the library's locks each bucket that it passes.
-
-    For one thread, and the page is rendered in it too.
-    """
-
-    def __init__(self, name: str, text: str, bounds_s: Sequence[float]) -> None:
-        self._name = name
-        self._text = text
-        self._bounds_s = bounds_s
-        self._counts = [0] * (len(bounds_s) + 1)
-        self._sum_s = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(self._bounds_s, seconds)] += 1
-        self._sum_s += seconds
-
-    def describe(self) -> Iterator[Metric]:
-        yield HistogramMetricFamily(self._name, self._text)
-
-    def collect(self) -> Iterator[Metric]:
-        names = [*map(str, map(float, self._bounds_s)), "+Inf"]
-        buckets = list(zip(names, accumulate(self._counts), strict=True))
-        yield HistogramMetricFamily(self._name, self._text, buckets, self._sum_s)
 
 
 class _LineCollector(Collector):

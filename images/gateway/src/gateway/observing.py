@@ -54,7 +54,7 @@ class Observed:
             await self._app(scope, receive, observed_send)
         finally:
             path = scope["path"] if scope["path"] in self._known_paths else "other"
-            self._metrics.requests_of(path, str(status)).inc()
+            self._metrics.requests.of(path, str(status)).inc()
             if path not in ("/healthz", "/readyz", "/metrics"):
                 fields = {
                     "request": request_id,

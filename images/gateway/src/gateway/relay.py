@@ -12,9 +12,10 @@ from gateway.dialects.dialect import Dialect
 from gateway.engine_refusals import engine_refused
 from gateway.engine_request import EngineRequest, prompt_field
 from gateway.errors import Headers, Refused
-from gateway.metrics import Durations, Metrics
+from gateway.metrics import Metrics
 from gateway.policy import Policy
 from gateway.reply import Reply
+from gateway.tallies import Spread
 from gateway.upstream import Answer, EngineBusyError, EngineCutOffError
 from gateway.usage import StreamMeter, Usage, usage_of_answer
 
@@ -103,11 +104,11 @@ class Relay:
             raise EngineBusyError(message)
         if self._asked_s is not None:
             self.first_token_s = time.monotonic() - self._asked_s
-            metrics.first_byte_s_of(self.dialect.path).observe(self.first_token_s)
+            metrics.first_byte_s.of(self.dialect.path).observe(self.first_token_s)
         if answer.is_stream and not (self.asked.assembled and answer.status >= _REFUSALS[0]):
             if error is not None and not self.reply.started:
                 self._refuse_hidden(error)
-            await self._stream(answer, patience, headers, part, metrics.inter_token_s)
+            await self._stream(answer, patience, headers, part, metrics.inter_token_s.of())
         else:
             patience.listens()
             await self._whole(answer, headers, part + await answer.read_all())
@@ -137,7 +138,7 @@ class Relay:
         patience: Patience,
         headers: Headers,
         part: bytes,
-        inter_token_s: Durations,
+        inter_token_s: Spread,
     ) -> None:
         kind = Assembled if self.asked.assembled else Streamed
         to_client = kind(

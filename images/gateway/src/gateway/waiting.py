@@ -41,7 +41,7 @@ class WaitingRoom:
                 line=self.line, ticket=ticket, reply=reply, dialect=dialect, queue=policy.queue
             )
             permit = await _under(sign, self.line.wait(ticket))
-        self.metrics.waited_s_of(caller.key_class).observe(permit.waited_s)
+        self.metrics.waited_s.of(caller.key_class).observe(permit.waited_s)
         return permit
 
     async def again(
