@@ -35,6 +35,7 @@ class CarefulProtocol(HttpToolsProtocol):
         self._header_timer: asyncio.TimerHandle | None = None
         self._in_header = True
         self._header_bytes = 0
+        self._piece_bytes = 0
         self._refused = BAD_REQUEST
         self._is_deaf = False
         self._leaving: Callable[[], None] | None = None
@@ -59,17 +60,18 @@ class CarefulProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_header = True
         self._header_bytes = 0
-        self._start_timer()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._header_bytes += len(name) + len(value)
-        if self._header_bytes > MAX_HEADER_BYTES:
-            self._reject(header_too_large(MAX_HEADER_BYTES))
+        if self._header_timer is not None:
+            # What was silent until now has its whole time for a header.
+            self._start_timer()
 
     def on_headers_complete(self) -> None:
         self._in_header = False
         self._stop_timer()
+        # Most come in one piece that is shorter than that, and need no counting.
+        if self._header_bytes + self._piece_bytes > MAX_HEADER_BYTES:
+            held_bytes = sum(len(name) + len(value) for name, value in self.headers)
+            if held_bytes > MAX_HEADER_BYTES:
+                self._reject(header_too_large(MAX_HEADER_BYTES))
         objection = _objection(
             self.parser.get_http_version(), self.headers, upgrades=self.parser.should_upgrade()
         )
@@ -90,13 +92,19 @@ class CarefulProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
             return
-        unfinished_bytes = len(data) if self._in_header else 0
+        was_in_header = self._in_header
+        self._piece_bytes = len(data)
         super().data_received(data)
-        # The parser keeps a header that has not ended: those bytes were not counted yet.
         if self._in_header and not self.transport.is_closing():
-            self._header_bytes += unfinished_bytes
-            if self._header_bytes > MAX_HEADER_BYTES:
-                self._refuse(header_too_large(MAX_HEADER_BYTES))
+            self._wait_for_the_rest(len(data) if was_in_header else 0)
+
+    def _wait_for_the_rest(self, unfinished_bytes: int) -> None:
+        """Of a header, of which the parser keeps what has come."""
+        self._header_bytes += unfinished_bytes
+        if self._header_bytes > MAX_HEADER_BYTES:
+            self._refuse(header_too_large(MAX_HEADER_BYTES))
+        elif self._header_timer is None:
+            self._start_timer()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words are plain text
         if not self._is_deaf:
