@@ -45,10 +45,12 @@ class Patience(Alarm):
         self._listening_since_s = self._loop.time()
         self._sending_since_s = None
 
-    def heard(self) -> None:
+    def heard(self) -> float:
+        """When that is, by the loop's clock."""
         self._listening_since_s = None
-        self._sending_since_s = self._loop.time()
+        self._sending_since_s = now_s = self._loop.time()
         self._heard = True
+        return now_s
 
     def _set_to_next(self) -> None:
         """To when the first of all limits may be over, whatever happens until then."""

@@ -144,15 +144,15 @@ class Relay:
         to_client = kind(
             self.dialect, self.asked, self.policy, self.reply, answer.status, headers, self._meter
         )
+        heard_s = patience.heard()
         while part:
-            heard_s = time.monotonic()
             if (sending := to_client.take(part)) is not None:
                 await sending
             patience.listens()
             part = await answer.read_some()
-            patience.heard()
+            heard_before_s, heard_s = heard_s, patience.heard()
             if part:
-                inter_token_s.observe(time.monotonic() - heard_s)
+                inter_token_s.observe(heard_s - heard_before_s)
         self.engine_ended = True
         await to_client.rest()
         if not self._meter.done:
