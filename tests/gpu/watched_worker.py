@@ -1,9 +1,10 @@
 """The process with the model, which writes what torch says of its memory to WATCHED_FILE.
 
 `weights_bytes` and `cache_bytes`: what torch had allocated once the model was loaded, and what the
-cache added. `most_loading_bytes`: the most that it had reserved until then. `linears`: how many of
-the model's layers compute by which of the engine's classes. The rest every half second; torch counts
-it itself, without asking the GPU.
+cache added. `most_loading_bytes`: the most that it had reserved until then;
+`most_loading_in_use_bytes`: the most of that which was in use. `linears`: how many of the model's
+layers compute by which of the engine's classes. The rest every half second; torch counts it itself,
+without asking the GPU.
 """
 
 import json
@@ -30,6 +31,7 @@ def watch(target: Path) -> None:
         model = injected(*told)
         found["weights_bytes"] = torch.cuda.memory_allocated()
         found["most_loading_bytes"] = torch.cuda.max_memory_reserved()
+        found["most_loading_in_use_bytes"] = torch.cuda.max_memory_allocated()
         found["linears"] = linears(model)
         return model
 
