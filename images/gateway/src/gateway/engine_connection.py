@@ -9,6 +9,7 @@ import select
 import httptools
 
 from gateway.errors import Headers
+from gateway.prompt import Prompt
 
 # What an engine may be ahead of a client that reads slowly.
 _MOST_UNREAD_BYTES = 2**18
@@ -23,7 +24,7 @@ class Connection(asyncio.Protocol):
         self._error: Exception | None = None
         self._closed = False
         self._spoiled = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: Prompt | None = None
         self._paused = False
         self._begin()
 
@@ -88,15 +89,15 @@ class Connection(asyncio.Protocol):
         """At once, whatever was not sent or read."""
         self._transport.abort()
 
-    def _news(self) -> asyncio.Future[None]:
+    def _news(self) -> Prompt:
         if self._error is not None:
             raise self._error
-        self._waiter = self._loop.create_future()
+        self._waiter = Prompt(loop=self._loop)
         return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            self._waiter.keep()
 
     def _fail(self, message: str) -> None:
         if not self._complete and self._error is None:
