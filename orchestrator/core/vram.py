@@ -4,7 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from orchestrator.core.inventory import Inventory, Weight, WeightClass
-from orchestrator.core.kt_legacy.footprint import MARLIN_BITS, count, is_plain, rule_of
+from orchestrator.core.kt_legacy.footprint import (
+    MARLIN_BITS,
+    bytes_on_card,
+    count,
+    is_plain,
+    rule_of,
+)
 from orchestrator.core.kt_legacy.form import Assignment, Form, Kernel, Part
 from orchestrator.core.kt_legacy.layout import deciding
 from orchestrator.core.kv import cached_tokens, kv_cache
@@ -20,6 +26,8 @@ SCORES = 1 << 24
 EXPERTS_ON_CARD = "routed experts on the GPU"
 HEADROOM = 10  # per cent
 CONTEXT_BYTES = 869 * MIB
+LOADING_BYTES = 6
+"""Of each number of the output layer at once: 32 bits as read, and the 16 that are kept."""
 
 
 def card_terms(
@@ -49,7 +57,10 @@ def card_terms(
         return ((published,),) * cards
     form = form or _usual(profile, inventory, cards)
     return tuple(
-        _with_headroom(_kt_legacy(profile, settings, inventory, card, form))
+        _with_loading(
+            _with_headroom(_kt_legacy(profile, settings, inventory, card, form)),
+            _held(inventory, card, form),
+        )
         for card in range(max(cards, form.gpus))
     )
 
@@ -87,11 +98,7 @@ def _kt_legacy(
     profile: Profile, settings: Settings, inventory: Inventory, card: int, form: Form
 ) -> Iterator[Term]:
     options = profile.kt_legacy
-    held = [
-        (weight, rule)
-        for weight in inventory.weights
-        if (rule := rule_of(weight, form, inventory.shape)) is not None and rule.gpu == card
-    ]
+    held = _held(inventory, card, form)
     for kind in ON_CARD:
         if weights := [(weight, rule) for weight, rule in held if weight.kind is kind]:
             yield _weights(kind, weights)
@@ -108,6 +115,14 @@ def _kt_legacy(
         formula="measured: 869 MiB with a model of 19M parameters on an H200",
         certainty="estimate",
     )
+
+
+def _held(inventory: Inventory, card: int, form: Form) -> list[tuple[Weight, Assignment]]:
+    return [
+        (weight, rule)
+        for weight in inventory.weights
+        if (rule := rule_of(weight, form, inventory.shape)) is not None and rule.gpu == card
+    ]
 
 
 def _layers_on(card: int, form: Form, inventory: Inventory) -> list[int]:
@@ -182,6 +197,34 @@ def _activations(chunk_tokens: int, cached: int, inventory: Inventory) -> Term:
         formula=f"a chunk of {chunk_tokens} tokens x {each:,} bytes + {scores:,} scores x 4 bytes",
         certainty="estimate",
     )
+
+
+def _with_loading(
+    serving: tuple[Term, ...], held: Sequence[tuple[Weight, Assignment]]
+) -> tuple[Term, ...]:
+    """The output layer is loaded last, before there is a cache: by the reader in 32 bits, beside 16.
+
+    So `load_weights` of ktransformers.util.utils and `KLinearTorch.load`; what torch had in use at most
+    was that on an H200, with Marlin and without, to 0.02 % (tests/gpu/measured/marlin-loading.json).
+    """
+    output = sum(count(weight) for weight, _ in held if weight.kind is WeightClass.OUTPUT)
+    others = sum(
+        bytes_on_card(weight, rule.kernel)
+        for weight, rule in held
+        if weight.kind is not WeightClass.OUTPUT
+    )
+    most = others + LOADING_BYTES * output + CONTEXT_BYTES
+    more = most - sum(term.size_bytes for term in serving)
+    if not output or more <= 0:
+        return serving
+    loading = Term(
+        name="more while the output layer loads",
+        size_bytes=more,
+        formula=f"{output:,} parameters x {LOADING_BYTES} bytes + {others:,} of other weights + "
+        f"{CONTEXT_BYTES:,} for CUDA, less all of the above",
+        certainty="derived",
+    )
+    return (*serving, loading)
 
 
 def _with_headroom(terms: Iterable[Term]) -> tuple[Term, ...]:

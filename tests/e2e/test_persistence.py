@@ -98,7 +98,7 @@ def test_down_keeps_accounts_and_chats_and_with_volumes_only_the_weights(
     down = ours.run("down", "--volumes")
     assert down.returncode == 0, down.stderr
     assert f"Kept: the weights in {weights}." in down.stdout
-    assert "Removed with it: the chat page's accounts and chats." in down.stdout
+    assert "Removed with it: the chat page's accounts and chats, and " in down.stdout
     assert every_file(weights) == proven
     lock = Lock.model_validate_json(LOCK.read_bytes())
     folder = weights / lock.folder

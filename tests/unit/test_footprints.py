@@ -69,7 +69,13 @@ def test_the_parts_of_tinyseeks_files_are_counted_tensor_by_tensor() -> None:
 def test_rules_and_budget_count_the_same(name: str) -> None:
     advice = advised(name)
     (card,) = advice.budget.vram
-    others = {"KV cache", "activations", "CUDA context, kernels and graph", "headroom"}
+    others = {
+        "KV cache",
+        "activations",
+        "CUDA context, kernels and graph",
+        "headroom",
+        "more while the output layer loads",
+    }
     weights = sum(term.size_bytes for term in card.terms if term.name not in others)
     assert sum(found.vram_bytes.get(0, 0) for found in advice.rules) == weights
     held = {"routed experts", "embedding"}

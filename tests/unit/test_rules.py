@@ -153,7 +153,12 @@ def test_a_placement_of_ones_own_is_judged_before_anything_runs(configs: Path) -
     ram = [sum(share.need_bytes for share in each.advice.budget.ram) for each in (usual, own)]
     # 1 % of what the engine takes is left to the system.
     assert ram[0] - ram[1] == pytest.approx(saved * 1.01, abs=2)
-    vram = [each.advice.budget.vram[0].need_bytes for each in (usual, own)]
+    vram = [
+        sum(
+            term.size_bytes for term in each.advice.budget.vram[0].terms if "while" not in term.name
+        )
+        for each in (usual, own)
+    ]
     assert vram[1] - vram[0] == pytest.approx(taken * 1.1, abs=2)
     assert own.advice.placement.memory_limit_bytes < usual.advice.placement.memory_limit_bytes
 
@@ -184,8 +189,9 @@ def test_a_placement_on_two_cards_asks_the_host_for_two(configs: Path) -> None:
     assert (lacks.found, lacks.needed) == ("1 GPU", "2 GPUs")
     bare = hosts.no_gpu_small()
     (ranked,) = rank((judged(configs, bare, placement="two-gpus").advice,), bare)
-    # The larger half takes 9.2 GB of the budget; upstream's 14 over two cards would be 7.
-    assert "2 NVIDIA cards with 10 GB" in ranked.to_add
+    # The half with the output layer takes 11.7 GB while that is loaded; upstream's 14 over two would
+    # be 7.
+    assert "2 NVIDIA cards with 12 GB" in ranked.to_add
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_the_flagship_takes_half_its_ram_on_each_of_two_nodes() -> None:
         "disk": 412.2,
         "RAM node 0": 201.1,
         "RAM node 1": 201.1,
-        "GPU 0": 15.7,
+        "GPU 0": 16.9,
     }
 
 
