@@ -26,8 +26,11 @@ SCORES = 1 << 24
 EXPERTS_ON_CARD = "routed experts on the GPU"
 HEADROOM = 10  # per cent
 CONTEXT_BYTES = 869 * MIB
+LOADING = "more while it loads"
 LOADING_BYTES = 6
-"""Of each number of the output layer at once: 32 bits as read, and the 16 that are kept."""
+"""Of each number at once: 32 bits as read, and the 16 that are kept."""
+PACKING_BYTES = 20
+"""The same where it is packed into 4 bits."""
 
 
 def card_terms(
@@ -202,29 +205,40 @@ def _activations(chunk_tokens: int, cached: int, inventory: Inventory) -> Term:
 def _with_loading(
     serving: tuple[Term, ...], held: Sequence[tuple[Weight, Assignment]]
 ) -> tuple[Term, ...]:
-    """The output layer is loaded last, before there is a cache: by the reader in 32 bits, beside 16.
+    """What is loaded last is there more than once, beside all else on the card.
 
-    So `load_weights` of ktransformers.util.utils and `KLinearTorch.load`; what torch had in use at most
-    was that on an H200, with Marlin and without, to 0.02 % (tests/gpu/measured/marlin-loading.json).
+    The reader makes 32 bits of it, beside which are the 16 that `KLinearTorch.load` keeps, or the five
+    arrays of 32 bits that `KLinearMarlin.load` packs. The output layer, the last of all, was measured on
+    an H200, beside layers with Marlin and without (tests/gpu/measured/marlin-loading.json); what a card
+    without it needs is by the source alone. Which layer is the last is left out: any may be.
     """
-    output = sum(count(weight) for weight, _ in held if weight.kind is WeightClass.OUTPUT)
-    others = sum(
-        bytes_on_card(weight, rule.kernel)
+    weights = sum(bytes_on_card(weight, rule.kernel) for weight, rule in held)
+    matrices = [
+        (_loading(weight, rule) - bytes_on_card(weight, rule.kernel), weight)
         for weight, rule in held
-        if weight.kind is not WeightClass.OUTPUT
-    )
-    most = others + LOADING_BYTES * output + CONTEXT_BYTES
-    more = most - sum(term.size_bytes for term in serving)
-    if not output or more <= 0:
+        # Experts are loaded one by one.
+        if len(weight.shape) == 2 and weight.kind is not WeightClass.OTHER  # noqa: PLR2004
+    ]
+    if not matrices:
+        return serving
+    beyond, largest = max(matrices, key=lambda pair: pair[0])
+    more = weights + beyond + CONTEXT_BYTES - sum(term.size_bytes for term in serving)
+    if more <= 0:
         return serving
     loading = Term(
-        name="more while the output layer loads",
+        name=LOADING,
         size_bytes=more,
-        formula=f"{output:,} parameters x {LOADING_BYTES} bytes + {others:,} of other weights + "
-        f"{CONTEXT_BYTES:,} for CUDA, less all of the above",
+        formula=f"{largest.name} takes {beyond:,} bytes more than it keeps, beside {weights:,} of "
+        f"weights and {CONTEXT_BYTES:,} for CUDA, less all of the above",
         certainty="derived",
     )
     return (*serving, loading)
+
+
+def _loading(weight: Weight, rule: Assignment) -> int:
+    packed = rule.kernel == "marlin" and not is_plain(weight)
+    packed = packed and weight.kind is not WeightClass.OUTPUT
+    return count(weight) * (PACKING_BYTES if packed else LOADING_BYTES)
 
 
 def _with_headroom(terms: Iterable[Term]) -> tuple[Term, ...]:

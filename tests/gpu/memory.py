@@ -24,6 +24,7 @@ from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory, WeightClass, classify, inventory_of
 from orchestrator.core.offload import ON_CARD
 from orchestrator.core.placement import Placement, place
+from orchestrator.core.vram import LOADING
 from wire.gguf import Header, read_header
 
 PAGE = 4096
@@ -155,6 +156,8 @@ def compared(budget: Budget, found: Taken) -> Report:
     (card,) = budget.vram
     vram = {term.name: term.size_bytes for term in card.terms}
     ram = {term.name: term.size_bytes for share in budget.ram for term in share.terms}
+    # What loading takes at most is over by the time that is looked at.
+    serving = card.need_bytes - vram.get(LOADING, 0)
     headroom = vram["headroom"]
     weights = sum(vram.get(kind.value, 0) for kind in ON_CARD)
     engines = sum(ram[name] for name in _ENGINES_RAM)
@@ -164,8 +167,8 @@ def compared(budget: Budget, found: Taken) -> Report:
         "terms": {"VRAM": vram, "RAM": ram},
         "weights on the GPU": _pair(weights, found.torch["weights_bytes"]),
         "KV cache": _pair(vram["KV cache"], found.torch["cache_bytes"]),
-        "VRAM without headroom": _pair(card.need_bytes - headroom, found.vram),
-        "VRAM": _pair(card.need_bytes, found.vram),
+        "VRAM without headroom": _pair(serving - headroom, found.vram),
+        "VRAM": _pair(serving, found.vram),
         "CUDA context, kernels and graph": _pair(
             vram["CUDA context, kernels and graph"], found.vram - found.torch["reserved_bytes"]
         ),

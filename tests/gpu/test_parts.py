@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -29,7 +30,8 @@ from orchestrator.core.inventory import WeightClass
 from orchestrator.core.kt_legacy.footprint import MARLIN_BITS, count, is_plain
 from orchestrator.core.kt_legacy.tree import Kind, Tree, modules
 from orchestrator.core.offload import CONTEXT_BYTES
-from orchestrator.core.terms import memory_terms
+from orchestrator.core.terms import Term, memory_terms
+from orchestrator.core.vram import LOADING
 from wire.gguf_checks import problems
 
 HF = Path(__file__).parents[1] / "fixtures/tinyseek/hf"
@@ -130,6 +132,13 @@ def test_a_budget_is_laid_beside_what_was_found(shards: list[Path]) -> None:
     assert compared["weights on the GPU"]["ratio"] == 1
     assert compared["KV cache"]["ratio"] == 0.5
     assert compared["RAM of the engine"]["found_bytes"] == 1 << 30
+    # What is there while it loads is gone when it is looked at.
+    (card,) = plan.vram
+    loading = Term(name=LOADING, size_bytes=1 << 33, formula="", certainty="derived")
+    more = replace(plan, vram=(replace(card, terms=(*card.terms, loading)),))
+    for row in ("VRAM", "VRAM without headroom"):
+        assert memory.compared(more, found)[row] == compared[row]
+    assert compared["VRAM"]["budget_bytes"] == card.need_bytes
 
 
 def test_the_document_says_what_was_measured() -> None:

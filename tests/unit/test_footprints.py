@@ -74,7 +74,7 @@ def test_rules_and_budget_count_the_same(name: str) -> None:
         "activations",
         "CUDA context, kernels and graph",
         "headroom",
-        "more while the output layer loads",
+        "more while it loads",
     }
     weights = sum(term.size_bytes for term in card.terms if term.name not in others)
     assert sum(found.vram_bytes.get(0, 0) for found in advice.rules) == weights

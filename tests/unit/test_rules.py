@@ -189,7 +189,7 @@ def test_a_placement_on_two_cards_asks_the_host_for_two(configs: Path) -> None:
     assert (lacks.found, lacks.needed) == ("1 GPU", "2 GPUs")
     bare = hosts.no_gpu_small()
     (ranked,) = rank((judged(configs, bare, placement="two-gpus").advice,), bare)
-    # The half with the output layer takes 11.7 GB while that is loaded; upstream's 14 over two would
+    # The half with the output layer takes 11.5 GB while that is loaded; upstream's 14 over two would
     # be 7.
     assert "2 NVIDIA cards with 12 GB" in ranked.to_add
 

@@ -9,6 +9,7 @@ from orchestrator.core.gpu_choice import version_of
 from orchestrator.core.placement import Placement
 from orchestrator.core.profile import Profile
 from orchestrator.core.settings import Settings
+from orchestrator.core.vram import LOADING
 
 NO_CARD = NO_GPU_NEEDED = "0 GPUs"
 
@@ -160,7 +161,9 @@ def vram(profile: Profile, placement: Placement, budget: Budget, facts: HostFact
     )
     short = any(share.fits is False for share in budget.vram)
     if short or (figure and have is not None and have < figure.least_bytes):
-        return VRAM.block(found or gb(have or 0), needed, Remedy(next_step=_LESS_VRAM))
+        loading = any(term.name == LOADING for share in budget.vram for term in share.terms)
+        remedy = Remedy(next_step=_LESS_TO_LOAD if loading else _LESS_VRAM)
+        return VRAM.block(found or gb(have or 0), needed, remedy)
     if have is None:
         return VRAM.unknown(needed)
     return VRAM.ok(found or gb(have), needed)
@@ -181,6 +184,14 @@ _LESS_VRAM = Said(
     "or take a card with more VRAM",
     "请停掉占用显卡的其他程序（nvidia-smi），调低 ORCH_CONTEXT_TOKENS 或 ORCH_GPU_EXPERTS，"
     "或换用显存更大的显卡",
+)
+
+# Neither a shorter context nor fewer experts make what loading takes smaller.
+_LESS_TO_LOAD = Said(
+    "stop what else uses the card (nvidia-smi), or take a card with more VRAM: most is needed "
+    "while the model loads, whatever ORCH_CONTEXT_TOKENS is",
+    "请停掉占用显卡的其他程序（nvidia-smi），或换用显存更大的显卡：加载模型时所需显存最多，"
+    "与 ORCH_CONTEXT_TOKENS 无关",
 )
 
 
