@@ -1,6 +1,9 @@
 """An engine's image built as `up` would build it, but for what a test changes."""
 
+import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +19,21 @@ from orchestrator.place import settings_without_profile
 from orchestrator.prepare import engine_image_steps
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def image_of(profile: str, *cards: str) -> str:
+    """The name of its engine's image, as `orchestrator.building` makes it where it is not here yet."""
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator.building", profile, *cards],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": "images/wire/src"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (ref,) = set(re.findall(r"appliance/inference-[\w-]+:\w+", done.stdout))
+    return str(ref)
 
 
 @contextmanager

@@ -2,17 +2,15 @@
 
 import importlib.util
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from e2e.engine_builds import built
+from e2e.engine_builds import built, image_of
 from e2e.scenario import ROOT, Appliance
 from gpu.engine import rules
 from gpu.forms import older
@@ -42,18 +40,7 @@ PYTEST = ("_pytest", "iniconfig", "packaging", "pluggy", "py", "pygments", "pyte
 @pytest.fixture(scope="module")
 def image() -> str:
     """Built where it is not here yet, which takes 20 minutes."""
-    command = [sys.executable, "-m", "orchestrator.building", "demo-gpu"]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": "images/wire/src"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    (ref,) = set(re.findall(r"appliance/inference-kt-legacy:\w+", done.stdout))
-    return str(ref)
+    return image_of("demo-gpu")
 
 
 def run(

@@ -1,15 +1,14 @@
 """The image of llama.cpp for cards, on a machine without one. Built where it is not here: an hour."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from e2e.engine_builds import image_of
 from e2e.scenario import ROOT
 from gpu.forms import older
 from gpu.kt_legacy import REPLIES
@@ -30,18 +29,7 @@ HARDENED = (
 
 @pytest.fixture(scope="module")
 def image() -> str:
-    command = [sys.executable, "-m", "orchestrator.building", "deepseek-r1-ud-iq1s", ARCHITECTURE]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": "images/wire/src"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    (ref,) = set(re.findall(r"appliance/inference-llamacpp-cuda:\w+", done.stdout))
-    return str(ref)
+    return image_of("deepseek-r1-ud-iq1s", ARCHITECTURE)
 
 
 def run(

@@ -14,8 +14,8 @@ from gpu.engine import CHAT, KEY, ROOT, Start, running
 from gpu.forms import older
 from gpu.gateway_turns import budget
 from gpu.kt_legacy import FIXTURES, REPLIES
+from gpu.narrow import NARROW
 from gpu.synthetic_model import write
-from gpu.test_parts import NARROW
 from gpu.with_gateway import CHECKS, form_checks
 from recording.asked import QUESTION
 from recording.recorded import recording_in

@@ -16,14 +16,14 @@ DEBIAN_12_INSTALLER = {
     "sources.list": """\
 #deb cdrom:[Debian GNU/Linux 12.0.0 _Bookworm_ - Official amd64 NETINST]/ bookworm contrib main non-free-firmware
 
-deb http://deb.debian.example/debian/ bookworm main non-free-firmware
-deb-src http://deb.debian.example/debian/ bookworm main non-free-firmware
+deb http://archive.example/debian/ bookworm main non-free-firmware
+deb-src http://archive.example/debian/ bookworm main non-free-firmware
 
-deb http://security.debian.example/debian-security bookworm-security main non-free-firmware
-deb-src http://security.debian.example/debian-security bookworm-security main non-free-firmware
+deb http://security.example/debian-security bookworm-security main non-free-firmware
+deb-src http://security.example/debian-security bookworm-security main non-free-firmware
 
 # bookworm-updates, to get updates before a point release is made
-deb http://deb.debian.example/debian/ bookworm-updates main non-free-firmware
+deb http://archive.example/debian/ bookworm-updates main non-free-firmware
 """,
 }
 
@@ -32,14 +32,14 @@ DEBIAN_12_CONTAINER = {
     "sources.list.d/debian.sources": """\
 Types: deb
 # a comment
-URIs: http://deb.debian.example/debian
+URIs: http://archive.example/debian
 Suites: bookworm bookworm-updates
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 Types: deb
 # a comment
-URIs: http://deb.debian.example/debian-security
+URIs: http://archive.example/debian-security
 Suites: bookworm-security
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
@@ -49,8 +49,8 @@ Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 DEBIAN_13_CLOUD = {
     "os-release": "ID=debian\nVERSION_CODENAME=trixie\n",
     "sources.list": "# See /etc/apt/sources.list.d/debian.sources\n",
-    "mirrors/debian.list": "# chosen by cloud-init\nhttps://deb.debian.example/debian\n",
-    "mirrors/debian-security.list": "https://deb.debian.example/debian-security\n",
+    "mirrors/debian.list": "# chosen by cloud-init\nhttps://archive.example/debian\n",
+    "mirrors/debian-security.list": "https://archive.example/debian-security\n",
     "sources.list.d/debian.sources": """\
 Types: deb deb-src
 URIs: mirror+file://{apt}/mirrors/debian.list
@@ -75,7 +75,7 @@ DEBIAN_12_MIRRORED = {
     "sources.list": """\
 deb [arch=amd64 signed-by=/etc/apt/keyrings/docker.asc] https://mirror.example/docker-ce/linux/debian bookworm stable
 deb [signed-by=/usr/share/keyrings/tailscale-archive-keyring.gpg] https://pkgs.example/stable/debian bookworm main
-deb https://apt.grafana.example stable main
+deb https://grafana.example stable main
 deb [ arch=amd64  signed-by=/usr/share/keyrings/debian-archive-keyring.gpg ] https://mirror.example/debian/ bookworm main contrib
 deb https://mirror.example/debian/ bookworm-updates main contrib # every day
 deb https://mirror.example/debian-security bookworm-security main contrib
@@ -106,23 +106,23 @@ Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg
     [
         pytest.param(
             DEBIAN_12_INSTALLER,
-            "http://deb.debian.example/debian",
+            "http://archive.example/debian",
             [
-                "http://security.debian.example/debian-security",
-                "http://deb.debian.example/debian-security",
+                "http://security.example/debian-security",
+                "http://archive.example/debian-security",
             ],
             id="Debian 12, one-line sources of the installer",
         ),
         pytest.param(
             DEBIAN_12_CONTAINER,
-            "http://deb.debian.example/debian",
-            ["http://deb.debian.example/debian-security"],
+            "http://archive.example/debian",
+            ["http://archive.example/debian-security"],
             id="Debian 12, deb822 sources",
         ),
         pytest.param(
             DEBIAN_13_CLOUD,
-            "https://deb.debian.example/debian",
-            ["https://deb.debian.example/debian-security"],
+            "https://archive.example/debian",
+            ["https://archive.example/debian-security"],
             id="Debian 13, deb822 sources that name mirror lists",
         ),
         pytest.param(
@@ -148,7 +148,7 @@ def test_a_mirror_that_was_asked_for_wins_and_its_own_security_archive_comes_fir
         tmp_path, DEBIAN_12_CONTAINER, DEBIAN_MIRROR="https://mirror.example/debian/"
     ) == (
         "https://mirror.example/debian",
-        ["https://mirror.example/debian-security", "http://deb.debian.example/debian-security"],
+        ["https://mirror.example/debian-security", "http://archive.example/debian-security"],
     )
 
 
@@ -183,12 +183,12 @@ def test_a_corporate_mirror_with_any_path_is_taken_when_its_suite_is_a_debian_re
         ),
         pytest.param(
             "sources.list.d/grafana.list",
-            "deb https://apt.grafana.example stable main\n",
+            "deb https://grafana.example stable main\n",
             id="'stable' of somebody else",
         ),
         pytest.param("sources.list", "deb file:/srv/debian bookworm main\n", id="a folder"),
         pytest.param(
-            "sources.list", "deb-src http://deb.debian.example/debian bookworm main\n", id="sources"
+            "sources.list", "deb-src http://archive.example/debian bookworm main\n", id="sources"
         ),
     ],
 )
