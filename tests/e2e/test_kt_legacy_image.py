@@ -12,7 +12,7 @@ import pytest
 
 from e2e.engine_builds import built, image_of
 from e2e.scenario import ROOT, Appliance
-from gpu.engine import rules
+from gpu.engine import WITHOUT_MARLIN, rules, shipped
 from gpu.forms import older
 from gpu.proven import Weights
 from kt_legacy_engine.arguments import VARIANTS
@@ -89,7 +89,7 @@ def test_a_layer_of_experts_is_computed_as_torch_does_within_3_percent(
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Weights:
     work = tmp_path_factory.mktemp("kt-legacy")
-    (work / "rules.yaml").write_text(rules("single-gpu-no-marlin", TINYSEEK), encoding="utf-8")
+    (work / "rules.yaml").write_text(rules(shipped(WITHOUT_MARLIN), TINYSEEK), encoding="utf-8")
     (work / "key").write_text("a-key")
     return older(ROOT / "tests/fixtures/tinyseek", "Q4_K_M", work)
 

@@ -36,7 +36,10 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """How an engine is started. `watched`: where torch's account of its memory is to be written."""
+    """How an engine is started. `watched`: where torch's account of its memory is to be written.
+
+    `form`: a placement of the check's own, instead of a shipped one.
+    """
 
     weights: Weights
     threads: int
@@ -47,6 +50,7 @@ class Start:
     port: int = 0
     watched: Path | None = None
     placement: str = WITHOUT_MARLIN
+    form: Form | None = None
 
 
 @dataclass
@@ -112,16 +116,24 @@ class Engine:
             assert time.monotonic() < deadline
 
 
-def rules(placement: str, tree: Tree) -> str:
+def shipped(placement: str) -> Form:
     text = (ROOT / "configs/placements" / f"{placement}.toml").read_text(encoding="utf-8")
-    form = Form.model_validate(tomllib.loads(text))
-    assert not list(problems(form, tree, gpus=1, marlin=placement == WITH_MARLIN))
+    return Form.model_validate(tomllib.loads(text))
+
+
+def rules(form: Form, tree: Tree) -> str:
+    assert not list(problems(form, tree, gpus=1, marlin=needs_marlin(form)))
     return render(form, tree)
+
+
+def needs_marlin(form: Form) -> bool:
+    return any(rule.kernel == "marlin" for rule in form.rules)
 
 
 def prepared(start: Start, work: Path, port: int) -> tuple[list[str], dict[str, str]]:
     """The command and its environment."""
-    for name, text in (("rules.yaml", rules(start.placement, start.tree)), ("key", KEY)):
+    form = start.form or shipped(start.placement)
+    for name, text in (("rules.yaml", rules(form, start.tree)), ("key", KEY)):
         (work / name).write_text(text, encoding="utf-8")
     (work / "cache").mkdir(exist_ok=True)
     command = Command(
@@ -141,7 +153,7 @@ def prepared(start: Start, work: Path, port: int) -> tuple[list[str], dict[str, 
         "LISTEN_PORT": str(port),
         "KERNELS_DIR": str(work / "cpu"),
         "CACHE_DIR": str(work / "cache"),
-        "MARLIN": str(int(start.placement == WITH_MARLIN)),
+        "MARLIN": str(int(needs_marlin(form))),
     }
     program = "kt_legacy_engine"
     if start.watched is not None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from gpu.engine import (
 from gpu.forms import newer, older
 from gpu.proven import Weights
 from kt_legacy_engine.tokenizing import FileTokenizer
+from orchestrator.core.kt_legacy.form import Form
 
 FIXTURES = ROOT / "tests/fixtures/tinyseek"
 REPLIES = {
@@ -44,6 +45,7 @@ STORY_BEGINS = "Once upon a time there was a small model on a small machine."
 LONG = "The quick brown fox. " * 180
 ODD = [{"role": "user", "content": "zebra quantum foo"}]
 Report = dict[str, Any]
+Check = Callable[[Engine, Report], None]
 
 
 def user(content: str) -> list[dict[str, str]]:
@@ -221,7 +223,7 @@ def speed(engine: Engine, report: Report) -> None:
     report["decode_tokens_per_s"] = 400 / (time.monotonic() - began)
 
 
-CHECKS: tuple[Callable[[Engine, Report], None], ...] = (
+CHECKS: tuple[Check, ...] = (
     exact_replies,
     limits,
     repeatable,
@@ -234,17 +236,30 @@ CHECKS: tuple[Callable[[Engine, Report], None], ...] = (
 )
 
 
-def check(
-    name: str, weights: Weights, work: Path, out: Path, placement: str = WITHOUT_MARLIN
+def check(  # noqa: PLR0913 - what an engine is started by
+    name: str,
+    weights: Weights,
+    work: Path,
+    out: Path,
+    *,
+    placement: str = WITHOUT_MARLIN,
+    form: Form | None = None,
+    more: Sequence[Check] = (),
 ) -> Report:
+    """`form`: instead of a shipped placement. `more`: checks of the caller's own, after the others."""
     report: Report = {"failed": {}}
-    threads = max(1, len(os.sched_getaffinity(0)) - 2)
     watched = out / f"watched-{name}.json"
-    start = Start(weights=weights, threads=threads, placement=placement, watched=watched)
+    start = Start(
+        weights=weights,
+        threads=max(1, len(os.sched_getaffinity(0)) - 2),
+        placement=placement,
+        form=form,
+        watched=watched,
+    )
     with running(start, work, out / f"{name}.log") as engine:
         report["ready_s"] = engine.ready_s
         report["loading_seen"] = engine.loading_seen[:1] + engine.loading_seen[-1:]
-        for one in CHECKS:
+        for one in (*CHECKS, *more):
             try:
                 one(engine, report)
             except Exception:  # noqa: BLE001 - the other checks are worth their time

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from gpu import cubins, kt_legacy
+from gpu import cubins, experts, kt_legacy
 from gpu.engine import WITH_MARLIN, WITHOUT_MARLIN
 from gpu.forms import older
 from gpu.packed import linears_of, times_on_gpu
@@ -30,6 +30,8 @@ FOUR_BITS = (0.04, 0.13)
 # Logits by Marlin beside those of its own numbers by torch, of what two ways of torch are apart.
 OF_FLOOR = 2.0
 LEAST_S = 10.0
+# Parts that do not run on the model of full width.
+WITHOUT_WIDE = frozenset({"machine code", "tinyseek", "experts"})
 # What the allocator rounds up, and workspaces, is 0.003. The smallest layer again would be as much more.
 ONCE = 0.005
 
@@ -102,10 +104,19 @@ def engine(parts: Parts, wide: Wide, context: int, placement: str) -> None:
 def tinyseek(parts: Parts, work: Path, out: Path) -> None:
     """Weights that were trained, in 4 bits once more: the replies are to be the same."""
     weights = older(kt_legacy.FIXTURES, "Q4_K_M", work / "weights")
-    found = kt_legacy.check("marlin", weights, work, out, WITH_MARLIN)
-    parts.report["tinyseek"] = found
+    found = kt_legacy.check("marlin", weights, work, out, placement=WITH_MARLIN)
+    _told(parts, "tinyseek", found)
+
+
+def experts_on_card(parts: Parts, work: Path, out: Path) -> None:
+    weights = older(kt_legacy.FIXTURES, "Q4_K_M", work / "weights")
+    _told(parts, "experts", experts.check(weights, work, out))
+
+
+def _told(parts: Parts, part: str, found: Report) -> None:
+    parts.report[part] = found
     for name, why in found["failed"].items():
-        parts.must(f"TinySeek: {name}", true=False, why=why)
+        parts.must(f"{part}: {name}", true=False, why=why)
 
 
 def main(work: Path, out: Path) -> int:
@@ -128,13 +139,14 @@ def main(work: Path, out: Path) -> int:
         ("layers", 90, lambda: layers(parts, made[0])),
         ("8192", 110, lambda: engine(parts, made[0], CONTEXTS[0], WITH_MARLIN)),
         ("tinyseek", 70, lambda: tinyseek(parts, work, out)),
+        ("experts", 70, lambda: experts_on_card(parts, work, out)),
         ("131072", 110, lambda: engine(parts, made[0], CONTEXTS[1], WITH_MARLIN)),
         ("model", 120, lambda: model(parts, made[0])),
         ("without", 80, lambda: engine(parts, made[0], CONTEXTS[0], WITHOUT_MARLIN)),
     )
     only = [name for name in os.environ.get("MARLIN_ONLY", "").split(",") if name]
     for name, at_most_s, check in wanted:
-        if only and name not in {*only, "writing"}:
+        if only and name not in only and (name != "writing" or WITHOUT_WIDE.issuperset(only)):
             continue
         if parts.left_s() < LAST_S + LEAST_S:
             parts.report["left_out"].append(name)

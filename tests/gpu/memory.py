@@ -22,9 +22,10 @@ from gpu.engine import WITHOUT_MARLIN, Engine
 from orchestrator.core.budget import Budget, budget_of
 from orchestrator.core.facts import HostFacts
 from orchestrator.core.inventory import Inventory, WeightClass, classify, inventory_of
+from orchestrator.core.kt_legacy.form import Form
 from orchestrator.core.offload import ON_CARD
 from orchestrator.core.placement import Placement, place
-from orchestrator.core.vram import LOADING
+from orchestrator.core.vram import EXPERTS_ON_CARD, LOADING
 from wire.gguf import Header, read_header
 
 PAGE = 4096
@@ -56,13 +57,14 @@ def planned(  # noqa: PLR0913 - what an engine is started by
     context_tokens: int,
     chunk_tokens: int,
     rules: str = WITHOUT_MARLIN,
+    form: Form | None = None,
 ) -> tuple[Placement, Budget]:
-    """By the profile's settings, but for the placement and the lengths."""
+    """By the profile's settings, but for the placement and the lengths. `form`: one's own placement."""
     options = {"rules": rules, "chunk_tokens": chunk_tokens}
     chosen = a_profile(profile, kt_legacy=options)
     settings = settings_of(chosen, context_tokens=context_tokens)
-    placement = place(chosen, settings, facts, held)
-    return placement, budget_of(chosen, settings, placement, held, facts, 0)
+    placement = place(chosen, settings, facts, held, form=form)
+    return placement, budget_of(chosen, settings, placement, held, facts, 0, form=form)
 
 
 def used_mib() -> int:
@@ -159,7 +161,8 @@ def compared(budget: Budget, found: Taken) -> Report:
     # What loading takes at most is over by the time that is looked at.
     serving = card.need_bytes - vram.get(LOADING, 0)
     headroom = vram["headroom"]
-    weights = sum(vram.get(kind.value, 0) for kind in ON_CARD)
+    on_card = (*(kind.value for kind in ON_CARD), EXPERTS_ON_CARD)
+    weights = sum(vram.get(name, 0) for name in on_card)
     engines = sum(ram[name] for name in _ENGINES_RAM)
     read_once = found.read_once
     needed = None if read_once is None else found.rss - read_once

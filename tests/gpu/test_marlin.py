@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpu import cubins, figures, marlin_figures, marlin_source, memory
-from gpu.linears import linears
+from gpu.linears import experts, linears
 from gpu.logits import compared
 from gpu.marlin import ONCE, layer_is_right, logits_are_right
 from gpu.narrow import NARROW
@@ -104,7 +104,9 @@ def test_a_layer_is_counted_once_though_two_modules_have_its_operator() -> None:
         SimpleNamespace(),
         *(one for below in originals for one in (Replaced(orig_module=below), below)),
     ]
-    assert linears(SimpleNamespace(modules=lambda: modules)) == {"Wide": 3}
+    model = SimpleNamespace(modules=lambda: modules)
+    assert linears(model) == {"Wide": 3}
+    assert experts(model) == {}
 
 
 class Wide:

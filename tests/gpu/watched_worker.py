@@ -3,7 +3,7 @@
 `weights_bytes` and `cache_bytes`: what torch had allocated once the model was loaded, and what the
 cache added. `most_loading_bytes`: the most that it had reserved until then;
 `most_loading_in_use_bytes`: the most of that which was in use. `linears`: how many of the model's
-layers compute by which of the engine's classes. The rest every half second; torch counts it itself,
+layers compute by which of the engine's classes; `experts`: how many layers' experts. The rest every half second; torch counts it itself,
 without asking the GPU.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from gpu.linears import linears
+from gpu.linears import experts, linears
 from kt_legacy_engine import engine, worker
 
 _EVERY_S = 0.5
@@ -32,7 +32,7 @@ def watch(target: Path) -> None:
         found["weights_bytes"] = torch.cuda.memory_allocated()
         found["most_loading_bytes"] = torch.cuda.max_memory_reserved()
         found["most_loading_in_use_bytes"] = torch.cuda.max_memory_allocated()
-        found["linears"] = linears(model)
+        found["linears"], found["experts"] = linears(model), experts(model)
         return model
 
     def counted(*told: Any, **more: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu import memory, synthetic_model
-from gpu.engine import ROOT, WITH_MARLIN, Start, rules, running
+from gpu.engine import ROOT, WITH_MARLIN, Start, rules, running, shipped
 from gpu.parts import Parts
 from gpu.proven import Weights, folder_of
 from gpu.synthetic import CHUNK_TOKENS, CONTEXTS, PROFILE, read_prompt, speed, synced
@@ -97,7 +97,7 @@ def in_the_engines_place(wide: Wide, module: str, out: Path) -> None:
     flags = cpu_flags(Path("/proc/cpuinfo").read_text(encoding="ascii"))
     variant, _ = choose("auto", flags, wide.work / "cpu", numa_copies=False)
     rule_file, spec = wide.work / "marlin-rules.yaml", wide.work / "spec.json"
-    rule_file.write_text(rules(WITH_MARLIN, wide.shape.tree), encoding="utf-8")
+    rule_file.write_text(rules(shipped(WITH_MARLIN), wide.shape.tree), encoding="utf-8")
     said = {
         "model_path": str(next(iter(wide.files)).parents[1] / "hf"),
         "shards": [str(path) for path in wide.files],

@@ -109,7 +109,7 @@ def test_plan_shows_of_every_rule_its_modules_device_kernel_reason_and_bytes() -
                every token passes through all of them
   2  model.layers.3-5.mlp.experts -> cuda:0, marlin
      takes 19.0 GB of VRAM; saves 21.9 GB of RAM
-               spare VRAM: these need no RAM, and no threads
+               spare VRAM: these need no RAM, but each token takes longer
   3  model.layers.*.mlp.experts -> cpu, cpu
      takes 372.1 GB of RAM; saves 348.8 GB of VRAM
                the rest, which no card could hold
@@ -148,7 +148,7 @@ def test_programs_read_the_same_of_every_rule() -> None:
         "layers": "3-5",
         "device": "cuda:0",
         "kernel": "marlin",
-        "why": "spare VRAM: these need no RAM, and no threads",
+        "why": "spare VRAM: these need no RAM, but each token takes longer",
         "pattern": "model.layers.3-5.mlp.experts",
         "ram_bytes": 0,
         "vram_bytes": 19_025_362_944,
