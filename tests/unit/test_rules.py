@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,16 @@ device = "cuda:0"
 kernel = "torch"
 why = "x"
 """
+
+
+def test_nothing_that_a_summary_says_is_read_as_a_rule() -> None:
+    """The engine reads YAML, and looks in all of the text for cards and kernels."""
+    chosen = considered("deepseek-r1-q4km", fitting.deepseek_r1())
+    assert chosen.advice.form is not None
+    told = {"summary": "one card of ours:\nnothing on cuda:1, and no KExpertsMarlin"}
+    form = chosen.advice.form.model_copy(update=told)
+    found = rules_of(replace(chosen, advice=replace(chosen.advice, form=form)))
+    assert found == rules_of(chosen)
 
 
 @pytest.fixture

@@ -30,8 +30,9 @@ class _Rule:
 def render(form: Form, tree: Tree) -> str:
     """Only of a form without `problems`."""
     layout = lay_out(form, tree)
+    # Without the summary: the engine looks for cards and kernels in the whole text.
     head = [
-        f"# {form.name}: {form.summary}",
+        f"# {form.name}",
         "# Generated from configs/placements: change it there.",
     ]
     rules = [_text(rule) for rule in _rules(layout, tree)]

@@ -1,6 +1,7 @@
 """Stands in for the process with the model: `python3 fake_worker.py BEHAVIOUR FD`.
 
-serves, loads (for ever, at half), refuses (exit code 3), crashes (SIGABRT) or breaks (at the first chat).
+serves, loads (for ever, at half), refuses (exit code 3), "ends 255" (that exit code), crashes (SIGABRT) or
+breaks (at the first chat).
 """
 
 import json
@@ -23,6 +24,8 @@ def main(behaviour: str, fd: int) -> int:
     if behaviour == "refuses":
         sys.stderr.write("error: there is no GPU\n")
         return 3
+    if behaviour == "ends 255":
+        return 255
     if behaviour == "crashes":
         os.kill(os.getpid(), signal.SIGABRT)
     if behaviour == "loads":

@@ -191,6 +191,8 @@ def test_while_it_loads_health_says_how_far_it_is(container: Container) -> None:
     [
         ("refuses", 3, "ended by itself with exit code 3"),
         ("crashes", 128 + signal.SIGABRT, "ended by SIGABRT"),
+        # More than 128, and there is no such signal.
+        ("ends 255", 255, "ended by itself with exit code 255"),
     ],
 )
 def test_an_engine_that_does_not_start_ends_it_with_its_own_exit_code(

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from kt_legacy_engine.conversation import Conversation, Counters
-from kt_legacy_engine.generating import Ask, Finish, Finished, Piece, Started, generate
+from kt_legacy_engine.generating import Ask, Event, Finish, Finished, Piece, Started, generate
 from kt_legacy_engine.model import EngineGone
 from kt_legacy_engine.sampling import Sampling
 from kt_legacy_engine.warming import WarmUpFailed, warm_up
@@ -160,7 +160,44 @@ def test_the_log_has_numbers_and_no_text(engine: Engine) -> None:
     assert not any("secret" in line or "Paris" in line for line in engine.log)
 
 
+def test_a_client_that_left_before_its_turn_leaves_the_cache_as_it_is() -> None:
+    model, tokenizer, counters = Reciter(), Bytes(), Counters()
+    conversation = Conversation(model, chunk_tokens=16, counters=counters)
+
+    def ask(content: str, *, left: bool) -> list[Event]:
+        prompt = tuple(tokenizer.encode_chat([{"role": "user", "content": content}]))
+        asked = Ask(prompt=prompt, sampling=Sampling(temperature=0), max_tokens=100)
+        return list(generate(asked, conversation, tokenizer, lambda: left))
+
+    ask("x" * 50, left=False)
+    cached = conversation.cached_tokens
+    assert ask("another's", left=True) == [Finished(Finish.ABORT, 0)]
+    assert conversation.cached_tokens == cached
+
+
 # --- an engine that breaks ---
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_waits_for_a_cancelled_one_hears_that_the_engine_ended(
+    engine: Engine, model: Reciter
+) -> None:
+    with a_busy(engine, model):
+        pass
+    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
+    other = engine.desk._running
+    assert other is not None
+    found = []
+    asking = threading.Thread(target=lambda: found.append(engine.chat("Then")))
+    asking.start()
+    # Whoever waits is in its list.
+    eventually(lambda: len(other.ended._waiters) == 1)
+    model.fails = EngineGone("it ended")
+    model.permit(1)
+    asking.join(20)
+    assert [(answer.status, answer.json()["error"]["code"]) for answer in found] == [
+        (503, "engine_gone")
+    ]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -196,6 +196,7 @@ def test_without_the_key_nothing_but_health_answers(
         ({"stop": ["x"] * 17}, "stop"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"min_tokens": 600}, "min_tokens"),
+        ({"logit_bias": {"-300": 1}}, "logit_bias"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
     ],
 )

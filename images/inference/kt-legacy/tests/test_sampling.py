@@ -67,6 +67,13 @@ def test_a_bias_moves_a_token() -> None:
     assert sampler.pick(np.array([3, 0], dtype=np.float32)) == 1
 
 
+def test_a_temperature_that_is_nearly_0_takes_the_likeliest() -> None:
+    # 1e-310: a logit divided by it is more than a number can be.
+    sampler = Sampler(Sampling(temperature=1e-310, seed=1))
+    logits = np.array([-10, 30, 20], dtype=np.float32)
+    assert [sampler.pick(logits) for _ in range(3)] == [1, 1, 1]
+
+
 def test_top_p_0_leaves_the_likeliest() -> None:
     logits = np.array([1, 3, 2], dtype=np.float32)
     assert list(probabilities(logits, Sampling(temperature=1, top_p=0))) == [0, 1, 0]

@@ -1,7 +1,9 @@
 """Text out of tokens: whole characters, and never any of a stop string."""
 
+from collections.abc import Sequence
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kt_legacy_engine.words import Stops, Words
@@ -39,6 +41,47 @@ def test_bytes_that_will_never_be_a_character_are_not_held_for_ever() -> None:
 def test_all_pieces_together_are_the_text(text: str) -> None:
     words = Words(Bytes())
     assert "".join([*(words.push(byte) for byte in text.encode()), words.end()]) == text
+
+
+class Cut:
+    """Its tokens are the bytes of `text`, cut anywhere: so are those of scripts that are rare."""
+
+    end_tokens: frozenset[int] = frozenset()
+
+    def __init__(self, text: str, first: int, size: int) -> None:
+        data = text.encode()
+        rest = range(first, len(data), size)
+        self._tokens = [data[:first], *(data[at : at + size] for at in rest)]
+
+    @property
+    def tokens(self) -> range:
+        return range(len(self._tokens))
+
+    def encode(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+    def encode_chat(self, messages: object) -> list[int]:
+        raise NotImplementedError
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return b"".join(map(self.raw, tokens)).decode(errors="replace")
+
+    def raw(self, token: int) -> bytes:
+        return self._tokens[token]
+
+
+@given(st.text(alphabet="a ส中🐼\N{REPLACEMENT CHARACTER}"), st.integers(1, 6), st.integers(1, 6))
+@example("กรุงเทพมหานคร", 2, 3)
+def test_tokens_that_all_end_within_a_character_lose_none(text: str, first: int, size: int) -> None:
+    cut = Cut(text, first, size)
+    words = Words(cut)
+    assert "".join([*(words.push(token) for token in cut.tokens), words.end()]) == text
+
+
+def test_what_is_whole_before_half_a_character_is_said_at_once() -> None:
+    cut = Cut("กขคงจฉชซ", 2, 3)
+    words = Words(cut)
+    assert [words.push(token) for token in cut.tokens] == ["", *"กขคงจฉชซ"]
 
 
 @pytest.mark.parametrize(

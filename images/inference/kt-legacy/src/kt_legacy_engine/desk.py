@@ -73,18 +73,23 @@ class Desk:
 
     async def begin(self, ask: Ask, rid: str, left: Callable[[], bool]) -> Run:
         """Refuses while another request runs. One that was cancelled is over within a token."""
-        if self.progress.stage is Stage.FAILED:
-            raise engine_gone()
-        if self.progress.stage is not Stage.READY:
-            raise not_ready()
+        self._refuse_unready()
         while (other := self._running) is not None:
             if not other.cancelled:
                 self.metrics.refused += 1
                 raise busy()
             await other.ended.wait()
+            # It may have ended with the engine.
+            self._refuse_unready()
         run = self._running = Run(ask, rid, left)
         self._runs.put(run)
         return run
+
+    def _refuse_unready(self) -> None:
+        if self.progress.stage is Stage.FAILED:
+            raise engine_gone()
+        if self.progress.stage is not Stage.READY:
+            raise not_ready()
 
     def abort(self, rid: str) -> bool:
         run = self._running
@@ -143,6 +148,7 @@ class Desk:
         except BaseException:
             # Whatever it was: somebody waits for the end of this reply.
             self.metrics.failed += 1
+            self.progress.stage = Stage.FAILED
             self._loop.call_soon_threadsafe(self._end, run, engine_gone())
             raise
 

@@ -72,6 +72,10 @@ def generate(
     ask: Ask, conversation: Conversation, tokenizer: Tokenizer, cancelled: Callable[[], bool]
 ) -> Generator[Event, None, None]:
     """`Finished` comes last, always, unless the engine fails."""
+    if cancelled():
+        # What is in the cache is of use to somebody else.
+        yield Finished(Finish.ABORT, 0)
+        return
     yield Started(conversation.begin(ask.prompt))
     try:
         logits = conversation.read(ask.prompt, cancelled)

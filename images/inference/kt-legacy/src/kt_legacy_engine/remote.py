@@ -17,6 +17,7 @@ SAY_EVERY_S = 5.0
 _LOOK_EVERY_S = 1.0
 # As a shell does: a program that a signal ended has this and the number of the signal.
 _BY_SIGNAL = 128
+_SIGNALS = {one.value: one.name for one in signal.Signals}
 
 
 class RemoteModel:
@@ -89,8 +90,8 @@ class Worker:
 
 
 def words_of(code: int) -> str:
-    if code > _BY_SIGNAL:
-        return f"the engine was ended by {signal.Signals(code - _BY_SIGNAL).name}"
+    if name := _SIGNALS.get(code - _BY_SIGNAL):
+        return f"the engine was ended by {name}"
     return f"the engine ended by itself with exit code {code}"
 
 

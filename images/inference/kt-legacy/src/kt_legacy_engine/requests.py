@@ -16,6 +16,8 @@ _AT_MOST_ALTERNATIVES = 20
 # The largest seed of OpenAI's API is a signed 64-bit number.
 _SEED = 2**63
 
+_Token = Annotated[int, Field(ge=0)]
+
 
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
@@ -59,7 +61,7 @@ class _Common(_Table):
     seed: int | None = Field(None, ge=-_SEED, lt=_SEED)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: dict[_Token, Annotated[float, Field(ge=-100, le=100)]] | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

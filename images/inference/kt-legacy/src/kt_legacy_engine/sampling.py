@@ -68,7 +68,11 @@ class Sampler:
 
 def probabilities(logits: Logits, sampling: Sampling) -> Probabilities:
     """Of every token at a temperature above 0; 0 for those that top_k or top_p rule out."""
-    scaled = logits.astype(np.float64) / sampling.temperature
+    scaled = logits.astype(np.float64)
+    # First, so that the likeliest stays finite however low the temperature is.
+    scaled -= scaled.max()
+    with np.errstate(over="ignore"):
+        scaled /= sampling.temperature
     if 0 < sampling.top_k < len(scaled):
         least = np.partition(scaled, -sampling.top_k)[-sampling.top_k]
         scaled[scaled < least] = -np.inf

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from kt_legacy_engine.model import Tokenizer
 
 _HALF = "\N{REPLACEMENT CHARACTER}"
-# UTF-8 needs four bytes at most. More undecodable tokens in a row are no character to come.
-_HALF_AT_MOST = 4
+# UTF-8 needs four bytes at most. More that can't be read in a row are no character to come.
+_HALF_AT_MOST = 3
 
 
 class Words:
@@ -18,22 +18,30 @@ class Words:
         # Some tokenizers decode a token otherwise at the start of a text: it is always decoded
         # together with the tokens of the piece before.
         self._before = 0
-        self._sent = 0
+        # Up to here the tokens end with a whole character.
+        self._whole = 0
+        # Characters of what the tokens from `_before` on are.
+        self._said = 0
 
     def push(self, token: int) -> str:
         self._tokens.append(token)
-        return self._take(final=len(self._tokens) - self._sent > _HALF_AT_MOST)
+        return self._take(final=False)
 
     def end(self) -> str:
         return self._take(final=True)
 
     def _take(self, *, final: bool) -> str:
-        known = self._tokenizer.decode(self._tokens[self._before : self._sent])
-        whole = self._tokenizer.decode(self._tokens[self._before :])
-        if whole.endswith(_HALF) and not final:
-            return ""
-        self._before, self._sent = self._sent, len(self._tokens)
-        return whole[len(known) :]
+        text = self._tokenizer.decode(self._tokens[self._before :])
+        half = len(text) - len(text.rstrip(_HALF))
+        sure = text if final else text[: len(text) - min(half, _HALF_AT_MOST)]
+        new = sure[self._said :]
+        if half:
+            # Tokens may all end within a character: it is said whole once the next has come.
+            self._said = len(sure)
+        else:
+            self._before, self._whole = self._whole, len(self._tokens)
+            self._said = len(self._tokenizer.decode(self._tokens[self._before :]))
+        return new
 
 
 class Stops:
