@@ -153,12 +153,8 @@ class Settings(BaseModel):
     )
     max_tokens: int = Field(2048, ge=1, description="the longest reply")
     first_token_timeout_s: int = Field(600, ge=1, description="patience with a first token")
-    idle_timeout_s: int = Field(
-        120, ge=1, description="patience between two tokens; nothing enforces it yet"
-    )
-    total_timeout_s: int = Field(
-        3600, ge=1, description="the longest a reply may take; nothing enforces it yet"
-    )
+    idle_timeout_s: int = Field(120, ge=1, description="patience between two tokens")
+    total_timeout_s: int = Field(3600, ge=1, description="the longest that a reply may take")
     load_timeout_s: int = Field(600, ge=1, description="patience with the engine's start")
     tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
 
