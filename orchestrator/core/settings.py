@@ -38,6 +38,9 @@ def _fits_an_env_file(value: T) -> T:
     if not fits_an_env_file(str(value)):
         message = "a quote, a backslash or a line break can't be passed to Compose"
         raise ValueError(message)
+    if any("\ud800" <= sign <= "\udfff" for sign in str(value)):  # bytes that Python could not read
+        message = "it is not UTF-8, so it can't be passed to Compose"
+        raise ValueError(message)
     return value
 
 
