@@ -3,6 +3,7 @@
 Everything up to `_main` is for an interpreter that has the standard library alone.
 """
 
+import io
 import os
 import sys
 from importlib.util import find_spec
@@ -45,6 +46,9 @@ def _is_there(python: Path) -> bool:
 
 def _main() -> None:
     os.environ.pop(RERUN_MARK, None)
+    # A name in Chinese on a terminal of another language: escaped, as on standard error.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.path.insert(0, str(ROOT / "images" / "wire" / "src"))
     try:
         from orchestrator.cli import main  # noqa: PLC0415 - only now are its packages there

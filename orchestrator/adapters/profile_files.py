@@ -65,8 +65,14 @@ def read_profile(configs: Path, name: str) -> Profile:
 def read_all(configs: Path) -> tuple[Profile, ...]:
     """Every profile, by name, without those that the user's own files make unusable: see `left_out`.
 
-    Raises for the first shipped one that can't be used.
+    Raises for the first shipped one that can't be used, and where there is none at all.
     """
+    if not profile_paths(configs):
+        raise BadConfiguration(
+            "there are no profiles",
+            why=f"{configs / SHIPPED} and {OWN} hold none",
+            next_step="see that configs_dir names the folder that profiles/ lies in",
+        )
     without = left_out(configs)
     names = (name for name in known_profiles(configs) if name not in without)
     return tuple(read_profile(configs, name) for name in names)

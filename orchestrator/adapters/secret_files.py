@@ -46,12 +46,8 @@ def read_secrets(folder: Path) -> dict[str, str]:
             found[name] = (folder / name).read_text().strip()
         except FileNotFoundError:
             continue
-        except OSError as error:
-            raise BadConfiguration(
-                f"the secret {name} can't be read",
-                why=str(error),
-                next_step=f"run as the owner of {folder}",
-            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise _unreadable(folder, name, error) from error
     return found
 
 
@@ -62,11 +58,16 @@ def read_given(folder: Path, name: str) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise BadConfiguration(
-            f"the secret {name} can't be read",
-            why=str(error),
-            next_step=f"run as the owner of {folder}",
-        ) from error
+        raise _unreadable(folder, name, error) from error
+
+
+def _unreadable(folder: Path, name: str, error: OSError | UnicodeDecodeError) -> BadConfiguration:
+    """Not the decoder's own text: it would quote a byte of the secret."""
+    if isinstance(error, OSError):
+        why, next_step = str(error), f"run as the owner of {folder}"
+    else:
+        why, next_step = "it is no text in UTF-8", f"save {folder / name} as plain text in UTF-8"
+    return BadConfiguration(f"the secret {name} can't be read", why=why, next_step=next_step)
 
 
 def _make(path: Path, make: Callable[[], str]) -> None:

@@ -17,9 +17,9 @@ LIMIT_WORDS: Mapping[str, str] = {
 }
 
 NO_LIMIT = ("none", "never")
-_COUNT = re.compile(r"([0-9]+)([kKmM]?)")
+_COUNT = re.compile(r"([0-9]{1,15})([kKmM]?)")
 _TIMES = {"": 1, "k": 10**3, "m": 10**6}
-_SPAN = re.compile(r"([0-9]+)([hdw])")
+_SPAN = re.compile(r"([0-9]{1,15})([hdw])")
 _SPAN_S = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 

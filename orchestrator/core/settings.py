@@ -38,6 +38,9 @@ def _fits_an_env_file(value: T) -> T:
     if not fits_an_env_file(str(value)):
         message = "a quote, a backslash or a line break can't be passed to Compose"
         raise ValueError(message)
+    if any("\ud800" <= sign <= "\udfff" for sign in str(value)):  # bytes that Python could not read
+        message = "it is not UTF-8, so it can't be passed to Compose"
+        raise ValueError(message)
     return value
 
 
@@ -153,12 +156,8 @@ class Settings(BaseModel):
     )
     max_tokens: int = Field(2048, ge=1, description="the longest reply")
     first_token_timeout_s: int = Field(600, ge=1, description="patience with a first token")
-    idle_timeout_s: int = Field(
-        120, ge=1, description="patience between two tokens; nothing enforces it yet"
-    )
-    total_timeout_s: int = Field(
-        3600, ge=1, description="the longest a reply may take; nothing enforces it yet"
-    )
+    idle_timeout_s: int = Field(120, ge=1, description="patience between two tokens")
+    total_timeout_s: int = Field(3600, ge=1, description="the longest that a reply may take")
     load_timeout_s: int = Field(600, ge=1, description="patience with the engine's start")
     tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
 

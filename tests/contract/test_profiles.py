@@ -16,6 +16,7 @@ from orchestrator.adapters.profile_files import (
     read_all,
     read_profile,
 )
+from orchestrator.core.gateway_table import GatewayTable
 from orchestrator.core.profile import (
     Engine,
     FolderSource,
@@ -300,6 +301,12 @@ def test_the_documentation_lists_every_profile_with_its_size() -> None:
         assert profile.engine.value in row[1]
         disk_gb = float(row[1].split("|")[1])
         assert disk_gb == pytest.approx(profile.model.total_bytes / 1e9, abs=0.051)
+
+
+def test_the_documentation_names_every_field_of_the_gateways_table() -> None:
+    text = (ROOT / "docs/profiles.md").read_text(encoding="utf-8")
+    row = next((line for line in text.splitlines() if line.startswith("| `gateway.*`")), "")
+    assert not [name for name in GatewayTable.model_fields if f"`{name}`" not in row]
 
 
 def test_all_profiles_can_be_read_together() -> None:

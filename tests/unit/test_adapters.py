@@ -10,7 +10,7 @@ import pytest
 
 from fakes import a_lock
 from orchestrator.adapters import files, images, secret_files
-from orchestrator.core.errors import AlreadyRunning
+from orchestrator.core.errors import AlreadyRunning, BadConfiguration
 from orchestrator.core.images import RECIPES, Recipe, a_build
 from wire.order import Folder, Order
 
@@ -54,6 +54,17 @@ def test_a_token_of_the_users_has_an_empty_private_file_that_is_left_alone(tmp_p
     assert secret_files.read_given(tmp_path, "hf_token") == "hf_abc"
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert "hf_abc" not in secret_files.read_secrets(tmp_path).values()
+
+
+def test_a_password_saved_in_another_encoding_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "webui_admin_password").write_bytes("密码".encode("gbk"))
+    (tmp_path / "hf_token").write_bytes("hf_abc".encode("utf-16"))
+    with pytest.raises(BadConfiguration, match="webui_admin_password can't be read") as password:
+        secret_files.read_secrets(tmp_path)
+    with pytest.raises(BadConfiguration, match="hf_token can't be read") as token:
+        secret_files.read_given(tmp_path, "hf_token")
+    assert "UTF-8" in password.value.next_step
+    assert "UTF-8" in token.value.next_step
 
 
 def test_an_order_is_private_and_read_back_as_written(tmp_path: Path) -> None:

@@ -42,6 +42,12 @@ def test_a_users_profile_can_not_silently_replace_a_shipped_one(root: Path) -> N
     assert read_profile(root / "configs", "mine").name == "mine"
 
 
+def test_a_folder_without_any_profile_is_no_catalogue_of_none(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match="no profiles") as caught:
+        read_all(tmp_path)
+    assert "configs_dir" in caught.value.next_step
+
+
 def test_an_unknown_profile_brings_a_suggestion(root: Path) -> None:
     with pytest.raises(BadConfiguration) as caught:
         read_profile(root / "configs", "deepseek-r1-q4m")

@@ -1,5 +1,10 @@
 """The command line as a program: what was not foreseen still ends with words and an exit code."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from orchestrator.cli import main
@@ -82,3 +87,19 @@ def test_help_has_a_line_for_each_command(capsys: pytest.CaptureFixture[str]) ->
     for command in ("up", "recommend", "key", "version"):
         (line,) = (line for line in lines if line.startswith(f"  {command} "))
         assert len(line.split()) > 2
+
+
+def test_what_an_output_cannot_spell_is_escaped_and_no_key_is_lost(tmp_path: Path) -> None:
+    def told(*typed: str) -> str:
+        ran = subprocess.run(
+            [sys.executable, "-m", "orchestrator", *typed, "--state-dir", str(tmp_path)],
+            cwd=Path(__file__).resolve().parents[2],
+            env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+            capture_output=True,
+            check=False,
+        )
+        assert (ran.returncode, b"Traceback" in ran.stderr) == (0, False), ran.stderr
+        return ran.stdout.decode("latin-1")
+
+    assert "  sk-" in told("key", "create", "\u5b9e\u9a8c\u5ba4")
+    assert r"\u5b9e\u9a8c\u5ba4" in told("key", "list")

@@ -1,5 +1,6 @@
 """What the gateway is told about the model that serves."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from fakes import a_host, a_profile
 from orchestrator.core.advice import advise
 from orchestrator.core.gateway_policy import gateway_policy
-from orchestrator.core.settings import Layer
+from orchestrator.core.settings import Layer, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SGLANG = {
     "attention_backend": "triton",
@@ -34,6 +37,15 @@ def test_what_the_operator_says_wins_over_the_profile() -> None:
     assert found["model"]["context_tokens"] == 1024
     assert found["model"]["max_tokens"] == 100
     assert found["timeouts"]["idle_s"] == 7
+
+
+def test_of_limits_that_the_gateway_keeps_nobody_says_that_nothing_enforces_them() -> None:
+    found = told(idle_timeout_s=7, total_timeout_s=8)["timeouts"]
+    assert (found["idle_s"], found["total_s"]) == (7, 8)
+    for name in ("idle_timeout_s", "total_timeout_s"):
+        assert "nothing enforces" not in f"{Settings.model_fields[name].description}"
+    for name, words in (("README.md", "nothing enforces"), ("README.zh.md", "还不会执行")):
+        assert words not in (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_no_system_message_is_none_and_not_an_empty_one() -> None:

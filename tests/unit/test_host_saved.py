@@ -1,5 +1,6 @@
 """Facts that are saved on one host and read on another, and folders of captured outputs."""
 
+import re
 import socket
 from pathlib import Path
 
@@ -47,9 +48,11 @@ def test_saved_disks_name_no_user_either(tmp_path: Path) -> None:
 
 def test_saved_facts_have_no_place_for_serial_numbers_addresses_or_ids(tmp_path: Path) -> None:
     save_facts(tmp_path / "facts.json", read_host(tmp_path, []))
-    text = (tmp_path / "facts.json").read_text().lower()
+    # Of fields alone: `serialize` is an instruction that some processors have.
+    fields = re.findall(r'"(\w+)":', (tmp_path / "facts.json").read_text().lower())
     words = ("uuid", "serial", "mac", "address", "hostname", "user", "bus_id")
-    assert not [word for word in words if f'"{word}' in text or f'{word}":' in text]
+    assert fields
+    assert not [name for name in fields if name.startswith(words) or name.endswith(words)]
 
 
 def test_a_folder_of_captured_outputs_is_read_as_facts() -> None:

@@ -188,3 +188,11 @@ def test_a_value_that_can_not_be_is_told_in_words_with_what_it_is_for(
     flag = name.replace("_", "-")
     assert refusal.value.why == f"{name} = {value!r}, from --{flag}: {why}"
     assert f"{name}: {meaning}" in refusal.value.next_step
+
+
+def test_a_folder_whose_name_is_not_utf8_is_refused_before_it_meets_the_env_file() -> None:
+    folder = "/srv/权重".encode("gbk").decode("utf-8", "surrogateescape")  # as Python has it
+    layer = Layer(values={"weights_dir": folder}, origins={"weights_dir": "a test"})
+    with pytest.raises(BadConfiguration, match="can't be used") as caught:
+        settle((layer,))
+    assert "UTF-8" in caught.value.why
