@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Literal
 from urllib.request import getproxies_environment
 
-from pydantic_settings import BaseSettings, EnvSettingsSource, TomlConfigSettingsSource
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from orchestrator.core.errors import BadConfiguration
 from orchestrator.core.settings import Layer, Settings, unknown_setting
 
 if sys.version_info >= (3, 11):
-    from tomllib import TOMLDecodeError
+    import tomllib
 else:
-    from tomli import TOMLDecodeError
+    import tomli as tomllib
 
 PREFIX = "ORCH_"
 FILE_NAME = "appliance.toml"
@@ -88,8 +88,11 @@ def _endpoints(path: Path) -> Layer:
 
 def _from_file(path: Path) -> Layer:
     try:
-        values = TomlConfigSettingsSource(_Reader, toml_file=path)()
-    except (TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        # Editors of Windows may set a mark before the text.
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        return Layer(values={}, origins={})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise BadConfiguration(
             f"{path.name} can't be read", why=str(error), next_step=f"correct {path}"
         ) from error

@@ -47,7 +47,7 @@ def read_form(places: Sequence[Path], name: str) -> Form:
         )
     (path,) = found
     try:
-        form = Form.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        form = Form.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise _unusable(path, str(error)) from error
     except ValidationError as error:

@@ -111,7 +111,8 @@ def profile_problems(path: Path) -> tuple[str, ...]:
 
 def _load(path: Path) -> Profile | tuple[str, ...]:
     try:
-        text = path.read_text(encoding="utf-8")
+        # Editors of Windows may set a mark before the text.
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         return (f"{path}: can't be read: {error}",)
     try:

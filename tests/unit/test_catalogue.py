@@ -280,6 +280,13 @@ def test_what_is_no_toml_is_told_with_its_line(root: Path) -> None:
     assert str(path) in problem
 
 
+def test_a_profile_saved_on_windows_is_read_as_any_other(root: Path) -> None:
+    shipped = root / "configs" / "profiles" / "demo.toml"
+    text = shipped.read_text(encoding="utf-8").replace("\n", "\r\n")
+    shipped.write_bytes(f"\ufeff{text}".encode())
+    assert read_profile(root / "configs", "demo").name == "demo"
+
+
 def test_a_file_that_is_not_text_is_told_without_a_traceback(root: Path) -> None:
     path = root / "configs" / "profiles.d" / "mine.toml"
     path.write_bytes(b"\xff\xfe")

@@ -181,6 +181,11 @@ def test_the_placement_that_the_documentation_shows_can_be_used_as_it_stands(con
     refuse_misplaced(judged(configs, placement="mine"))
 
 
+def test_a_placement_saved_on_windows_is_read_as_any_other(configs: Path) -> None:
+    mine(configs, "\ufeff" + MINE.replace("\n", "\r\n"))
+    refuse_misplaced(judged(configs, placement="mine"))
+
+
 def test_what_a_placement_saves_is_not_asked_of_the_host(configs: Path) -> None:
     """388 GB of RAM are too few for all of it, and enough with two layers on the card."""
     mine(configs, MINE)

@@ -58,8 +58,18 @@ def test_a_misspelt_name_in_the_file_is_refused_with_a_suggestion(tmp_path: Path
     assert "weights_dir" in refusal.value.next_step
 
 
+def test_a_file_saved_on_windows_is_read_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "appliance.toml").write_bytes(b"\xef\xbb\xbfslots = 3\r\nthreads = 2\r\n")
+    settings = settled(tmp_path).settings
+    assert (settings.slots, settings.threads) == (3, 2)
+
+
 def test_a_file_that_is_not_toml_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "appliance.toml").write_text("slots == 3")
+    with pytest.raises(BadConfiguration, match=r"appliance\.toml"):
+        settled(tmp_path)
+    (tmp_path / "appliance.toml").unlink()
+    (tmp_path / "appliance.toml").mkdir()
     with pytest.raises(BadConfiguration, match=r"appliance\.toml"):
         settled(tmp_path)
 
