@@ -101,7 +101,12 @@ class _Handler(BaseHTTPRequestHandler):
                 server.telling.set()
                 if not self._goes_on():
                     return
-            self._piece(piece)
+            try:
+                self._piece(piece)
+            except OSError:
+                # Sooner than at the piece that its leaving is waited for.
+                server.left.set()
+                raise
         self._end()
 
     def _goes_on(self) -> bool:

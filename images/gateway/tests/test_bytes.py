@@ -136,6 +136,23 @@ def test_a_body_of_many_megabytes_passes(gateway: Gateway, engine: RunningEngine
     assert seen.startswith(body.rstrip()[:-1].replace(b"false", b"true"))
 
 
+@pytest.mark.parametrize(
+    "named",
+    [{}, {"content-type": "application/x-www-form-urlencoded"}, {"content-type": "text/plain"}],
+)
+def test_what_was_read_as_json_reaches_the_engine_as_json(
+    gateway: Gateway, engine: RunningEngine, named: dict[str, str]
+) -> None:
+    """`curl -d` calls every body a form, and sglang refuses what is not called JSON."""
+    request_id = new_id()
+    body = chat_body(stream=False, tick_s=0.0)
+    assert (
+        gateway.ask("POST", "/api/chat", body, {**named, "x-request-id": request_id}).status == 200
+    )
+    seen = engine.wait(request_id, until="ended")["headers"]
+    assert seen["content-type"] == "application/json"
+
+
 def test_only_named_headers_reach_the_engine(gateway: Gateway, engine: RunningEngine) -> None:
     request_id = new_id()
     body = _with_usage(chat_body(tick_s=0.0, ticks=1))

@@ -1,14 +1,20 @@
 """Prompts are counted as the model counts them: TinySeek's own tokenizer and chat template."""
 
+import asyncio
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from gateway.counting import Counter, counter_of
+from gateway.engine_counting import EngineCounter
+from gateway.engine_request import Counted
 from gateway.errors import Refused
 from gateway.policy import Policy
+from gateway.upstream import Engine
 from images.gateway.tests.shaping_support import TOKENIZER, chat, policy, refusal_of, shape
 
 # What the GGUF of the same model says of this prompt: begin, User, 5 words and a mark, Assistant.
@@ -105,3 +111,30 @@ def test_a_text_prompt_is_named_in_its_refusal() -> None:
     refused = refusal_of(chat(prompt="What is your name?"), here)
     assert refused.param == "prompt"
     assert "the prompt has 5" in refused.message
+
+
+def test_what_a_client_puts_into_its_options_is_not_kept() -> None:
+    """Whether it opens the thinking is, and so often that megabytes of each would be the memory's end."""
+    template = Counter(TOKENIZER)
+    engine = EngineCounter(cast(Engine, None))
+    policy = Policy()
+
+    async def counted(*_: object, **__: object) -> Counted:
+        return Counted(count=1)
+
+    engine.counted = counted  # type: ignore[method-assign] # no engine is there
+
+    async def ask_both() -> None:
+        for number in range(20):
+            options = {"reasoning_effort": f"{number}" * 100_000}
+            asked = {**NAME, "chat_template_kwargs": options}
+            template.opens_thinking(asked)
+            await engine.opens_thinking(asked, policy)
+
+    tracemalloc.start()
+    try:
+        asyncio.run(ask_both())
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 1_000_000

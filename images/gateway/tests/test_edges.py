@@ -126,6 +126,29 @@ def test_many_small_headers_are_one_large_one(gateway: Gateway) -> None:
         client.read_until(b"header_too_large")
 
 
+@pytest.mark.parametrize("key", [GATEWAY_KEY, "wrong"])
+@pytest.mark.parametrize("piece", [b"x: y\r\n" * 11_000, b"y" * 66_000])
+def test_trailers_without_end_close_the_connection(
+    gateway: Gateway, key: str, piece: bytes
+) -> None:
+    """Whoever sends them: to be refused for a wrong key is no end of the body."""
+    head = chat_head(0, new_id(), key=key).replace(
+        b"content-length: 0", b"transfer-encoding: chunked"
+    )
+    with Client(gateway.port) as client:
+        client.send(head + CHUNKED.removesuffix(b"\r\n") + b"x: ")
+        with pytest.raises(ConnectionError):
+            client.send(piece * 300)
+
+
+def test_short_trailers_are_let_go(gateway: Gateway) -> None:
+    body = CHUNKED.removesuffix(b"\r\n") + b"x-checksum: 1\r\n\r\n"
+    with Client(gateway.port) as client:
+        client.send(_request("transfer-encoding: chunked", body=body))
+        client.read_until(b"tick 0")
+    assert client.received.startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.fixture(scope="module")
 def hasty(engine: RunningEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     env = environment(

@@ -88,6 +88,19 @@ def test_books_that_cant_be_opened_are_opened_once_they_can(path: Path) -> None:
     ledger.close()
 
 
+def test_books_that_were_taken_away_are_begun_anew(path: Path) -> None:
+    """As by somebody who needs room on the disk, or puts a copy back."""
+    ledger = SqliteLedger(path, every_s=RETRY_S, retry_s=RETRY_S)
+    ledger.book(an_entry())
+    assert eventually(lambda: ledger.unwritten() == 0)
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    ledger.book(an_entry())
+    assert eventually(lambda: ledger.unwritten() == 0)
+    assert ledger.spent("k1", 0).requests == 1
+    ledger.close()
+
+
 def test_pages_older_than_what_is_kept_are_gone_after_a_start(path: Path) -> None:
     now_s = time.time()
     ledger = SqliteLedger(path)

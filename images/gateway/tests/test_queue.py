@@ -205,3 +205,27 @@ def test_large_bodies_that_wait_are_bounded_together_and_small_ones_are_not_turn
         assert eventually(lambda: gateway.ask("POST", CHAT, large).status == 200)
     assert (refused.status, refused.json()["error"]["code"]) == (429, "queue_full")
     assert refused.headers["retry-after"] == "10"
+
+
+def test_a_body_of_many_objects_counts_for_what_it_is_once_it_is_read(
+    engine: RunningEngine, tmp_path: Path
+) -> None:
+    messages = [{"role": "user", "content": "x"}] * 20_000
+    dense = json.dumps({"messages": messages}).encode()
+    policy = policy_file(tmp_path, queue={"capacity": 1})
+    env = environment(
+        tmp_path,
+        engine.url,
+        POLICY_FILE=policy,
+        MAX_BODY_BYTES="1000000",
+        MAX_BODIES_BYTES="2500000",
+    )
+    with running_gateway(env) as gateway:
+        running = gateway.chat(chat_body(tick_s=LONG_TICK_S), new_id())
+        running.read_until(b"tick 0")
+        waiting = gateway.chat(dense, new_id())
+        assert eventually(lambda: gateway.metric("gateway_requests_queued") == 1)
+        assert len(dense) * 3 < 2_500_000
+        assert gateway.ask("POST", CHAT, dense).json()["error"]["code"] == "queue_full"
+        waiting.leave()
+        running.leave()

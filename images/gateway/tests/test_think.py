@@ -129,6 +129,13 @@ def test_a_whole_message_says_the_same() -> None:
 
 
 @pytest.mark.parametrize(
+    ("opened", "text"), [(False, "<think>\n\n</think>\n\nYes"), (True, "</think>Yes")]
+)
+def test_a_whole_message_without_a_thought_has_no_marks_either(opened: bool, text: str) -> None:
+    assert split_whole({"content": text}, opened=opened) == {"content": "Yes"}
+
+
+@pytest.mark.parametrize(
     ("opening", "closing"),
     [("<think>", "</think>"), ("\\u003cthink\\u003e", "\\u003c/think\\u003E")],
 )

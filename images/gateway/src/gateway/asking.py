@@ -14,6 +14,7 @@ from gateway.engine_faults import (
     ENGINE_UNAVAILABLE,
     connect_late,
 )
+from gateway.engine_request import EngineRequest
 from gateway.errors import ApiError
 from gateway.policy import Policy
 from gateway.relay import Relay, UnstreamableError
@@ -28,6 +29,7 @@ from gateway.upstream import (
 from gateway.whole_answers import unstreamed
 
 _REQUEST_HEADERS = (b"content-type", b"accept")
+_JSON = "application/json"
 
 
 async def ask(scope: Scope, relay: Relay, services: Services) -> None:
@@ -36,7 +38,7 @@ async def ask(scope: Scope, relay: Relay, services: Services) -> None:
         # Here it surely is the engine that will answer.
         opens = await services.counter.opens_thinking(relay.asked.parsed, relay.policy)
         relay.asked = relay.asked._replace(opens_thinking=opens)
-    headers = _forwarded(scope)
+    headers = _forwarded(scope, relay.asked)
     try:
         await _ask(headers, relay, services)
     except UnstreamableError:
@@ -84,8 +86,11 @@ def blame(error: EngineError, policy: Policy) -> ApiError:
             return ENGINE_CUT_OFF
 
 
-def _forwarded(scope: Scope) -> dict[str, str]:
+def _forwarded(scope: Scope, asked: EngineRequest) -> dict[str, str]:
     """The few client headers that reach the engine: whatever is not named here does not."""
     found = ((name, header(scope, name)) for name in _REQUEST_HEADERS)
     kept = {name.decode("ascii"): value.decode("latin-1") for name, value in found if value}
+    if asked.body is not None and not kept.get("content-type", "").startswith(_JSON):
+        # It was read as JSON: engines refuse what says otherwise, as `curl -d` does.
+        kept["content-type"] = _JSON
     return {**kept, "x-request-id": scope["request_id"]}

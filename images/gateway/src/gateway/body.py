@@ -10,6 +10,8 @@ from gateway.errors import Refused, too_many
 
 SMALL_BYTES = 2**18
 """Bodies of this size are no matter: the line bounds their number."""
+_OBJECT_BYTES = 100
+"""What each object or list counts for beside its text: it is larger when it is read."""
 _RETRY_S = 10.0
 
 
@@ -35,12 +37,19 @@ class Shelf:
             self._room.take(size - self.held_bytes)
             self.held_bytes = size
 
+    def weigh(self, body: bytearray) -> None:
+        """By what it will be once it is read, too; alone each has room."""
+        if self.held_bytes:
+            objects = body.count(b"{") + body.count(b"[")
+            weight = len(body) + _OBJECT_BYTES * objects
+            self.grow_to(max(self.held_bytes, min(weight, self._room.limit_bytes)))
+
 
 class BodyRoom:
     """What all large bodies together may take: who waits in the line is kept in memory."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self.held_bytes = 0
 
     def shelf(self) -> Shelf:
@@ -48,7 +57,7 @@ class BodyRoom:
         return Shelf(self)
 
     def take(self, size: int) -> None:
-        if self.held_bytes + size > self._limit_bytes:
+        if self.held_bytes + size > self.limit_bytes:
             message = "Too many large requests are waiting."
             raise Refused(too_many("queue_full", message, _RETRY_S))
         self.held_bytes += size
@@ -78,4 +87,5 @@ async def _received(receive: Receive, shelf: Shelf, limit_bytes: int) -> bytes:
             raise Refused(body_too_large(limit_bytes))
         shelf.grow_to(len(body))
         more = message["more_body"]
+    shelf.weigh(body)
     return bytes(body)

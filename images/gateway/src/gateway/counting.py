@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -66,7 +67,8 @@ class Counter:
             steering = " ".join(["x", *_STEERING.findall(text_of(last[0]["content"]))])
             last = [{"role": last[0]["role"], "content": steering}]
         asked = {"messages": last, "chat_template_kwargs": parsed.get("chat_template_kwargs")}
-        key = orjson.dumps(asked)
+        # Its digest: a client may put megabytes there, and this is kept.
+        key = sha256(orjson.dumps(asked)).digest()
         if (known := self._opens_thinking.get(key)) is None:
             prompt = self._template.render(asked)
             known = prompt is not None and prompt.rstrip().endswith("<think>")

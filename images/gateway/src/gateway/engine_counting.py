@@ -6,6 +6,7 @@ What a GGUF serves has no tokenizer.json beside it; its engine has the tokenizer
 import asyncio
 import logging
 from collections.abc import Mapping
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Any
 
@@ -76,7 +77,8 @@ class EngineCounter:
             self._policy, self._opens_thinking = policy, {}
         # A template is switched by these; what is said in a talk hardly ever does it.
         asked = {"chat_template_kwargs": parsed.get("chat_template_kwargs") or {}}
-        key = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+        # Its digest: a client may put megabytes there, and this is kept.
+        key = sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).digest()
         if (known := self._opens_thinking.get(key)) is not None:
             return known
         known_here = self._opens_thinking

@@ -163,6 +163,7 @@ class SqliteLedger:
         return True
 
     def _write_entries(self, database: sqlite3.Connection) -> None:
+        opened = _identity(self._path)
         forgets_at_s = 0.0
         closing = False
         while not closing:
@@ -171,6 +172,10 @@ class SqliteLedger:
                 database.execute("DELETE FROM usage WHERE at_s < ?", (time.time() - KEPT_S,))
             closing = self._closing.wait(self._every_s)
             if self._entries:
+                if _identity(self._path) != opened:
+                    # Moved away, deleted or replaced: SQLite would write on into what was there.
+                    message = "another file is in their place, or none"
+                    raise sqlite3.OperationalError(message)
                 self._write(database)
 
     def _write(self, database: sqlite3.Connection) -> None:
@@ -195,6 +200,14 @@ def _opened(path: Path) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _insert(database: sqlite3.Connection, entries: Sequence[Entry]) -> None:

@@ -36,6 +36,7 @@ class CarefulProtocol(HttpToolsProtocol):
         self._in_header = True
         self._header_bytes = 0
         self._piece_bytes = 0
+        self._beside_body_bytes = 0
         self._refused = BAD_REQUEST
         self._is_deaf = False
         self._leaving: Callable[[], None] | None = None
@@ -66,6 +67,7 @@ class CarefulProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_header = False
+        self._beside_body_bytes = 0
         self._stop_timer()
         # Most come in one piece that is shorter than that, and need no counting.
         if self._header_bytes + self._piece_bytes > MAX_HEADER_BYTES:
@@ -81,6 +83,10 @@ class CarefulProtocol(HttpToolsProtocol):
         self.scope[ON_LEAVING] = self._on_leaving  # type: ignore[literal-required] # our own
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._beside_body_bytes = 0
+
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self.scope[BODY_IS_HERE] = True  # type: ignore[literal-required] # our own
@@ -94,9 +100,15 @@ class CarefulProtocol(HttpToolsProtocol):
             return
         was_in_header = self._in_header
         self._piece_bytes = len(data)
+        self._beside_body_bytes += len(data)
         super().data_received(data)
-        if self._in_header and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._in_header:
             self._wait_for_the_rest(len(data) if was_in_header else 0)
+        elif self._beside_body_bytes > MAX_HEADER_BYTES:
+            # Trailers, which the parser keeps: also those of a request that was refused already.
+            self.transport.close()
 
     def _wait_for_the_rest(self, unfinished_bytes: int) -> None:
         """Of a header, of which the parser keeps what has come."""

@@ -133,9 +133,12 @@ def split_whole(message: Mapping[str, Any], *, opened: bool) -> Mapping[str, Any
         return message
     splitter = Splitter(opened=opened)
     (reasoning, content), last = splitter.feed(text), splitter.end()
-    if not (reasoning := reasoning + last[0]):
+    reasoning, content = reasoning + last[0], content + last[1]
+    if content == text:
         return message
-    return {**message, "reasoning_content": reasoning, "content": content + last[1]}
+    # Models often think nothing at all: the marks around that are no answer either.
+    thought = {"reasoning_content": reasoning} if reasoning else {}
+    return {**message, **thought, "content": content}
 
 
 def _beginning_of(mark: str, text: str) -> int:
