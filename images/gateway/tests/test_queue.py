@@ -1,5 +1,6 @@
 """A wait that its client sees: comments, headers, the queue's own route. Against a real engine."""
 
+import base64
 import hashlib
 import json
 import tempfile
@@ -11,6 +12,7 @@ import openai
 import pytest
 
 from images.gateway.tests.pacing import paced_messages
+from images.gateway.tests.shaping_support import TOKENIZER
 from images.gateway.tests.support import (
     CHAT,
     GATEWAY_KEY,
@@ -27,6 +29,7 @@ from images.gateway.tests.support import (
 from paced_engine.running import RunningEngine
 
 QUEUE: dict[str, Any] = {"capacity": 1, "visible_after_s": 0.1, "visible_every_s": 0.1}
+TOLD = {"system_message": "Be brief.", "sampling": {"temperature": 0.6}}
 OTHER_KEY = "a-key-of-its-own"
 
 
@@ -83,6 +86,42 @@ def test_a_stream_that_waits_gets_comments_and_then_its_answer(
         assert b"x-queue-position: 0" in head
         busy.leave()
         waiting.read_until(b"data: [DONE]\n\n")
+
+
+def _replaced(folder: Path, **parts: object) -> None:
+    """As `up` puts another profile into force."""
+    new = folder / "policy.new"
+    new.write_text(json.dumps({"queue": QUEUE, **parts}))
+    new.replace(folder / "policy.json")
+
+
+def test_what_waited_is_asked_as_the_profile_wants_it_that_is_in_force_by_then(
+    narrow: Gateway, busy: Client, engine: RunningEngine, folder: Path
+) -> None:
+    request_id = new_id()
+    with narrow.chat(chat_body(ticks=1, tick_s=0), request_id) as waiting:
+        waiting.read_until(b": queue position=0")
+        _replaced(folder, model={"public": "paced", "engine": "another"}, defaults=TOLD)
+        busy.leave()
+        waiting.read_until(b"data: [DONE]\n\n")
+    seen = json.loads(base64.b64decode(engine.wait(request_id, until="ended")["body_b64"]))
+    assert seen["model"] == "another"
+    assert seen["temperature"] == 0.6
+    assert seen["messages"][0] == {"role": "system", "content": "Be brief."}
+
+
+def test_what_waited_and_is_too_long_for_the_profile_in_force_by_then_is_told_so(
+    narrow: Gateway, busy: Client, folder: Path
+) -> None:
+    asked = chat_body(ticks=1, tick_s=0), new_id()
+    with narrow.chat(*asked) as stream:
+        stream.read_until(b": queue position=0")
+        _replaced(folder, model={"context_tokens": 4, "tokenizer_file": str(TOKENIZER)})
+        busy.leave()
+        stream.read_until(b"context_length_exceeded")
+    # And its permit is free for the next.
+    _replaced(folder)
+    assert narrow.ask("POST", CHAT, chat_body(stream=False, tick_s=0)).status == 200
 
 
 def test_openai_python_skips_the_comments(narrow: Gateway, busy: Client) -> None:

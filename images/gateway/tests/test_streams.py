@@ -7,7 +7,7 @@ import pytest
 
 from gateway.engine_refusals import engine_refused
 from gateway.filters import Chain
-from gateway.usage import StreamMeter, Usage
+from gateway.usage import StreamMeter, Usage, usage_of_answer
 
 STREAM = (
     b'data: {"choices":[{"delta":{"content":"\xe5\x8c\x97"}}],"usage":null}\n\n'
@@ -112,6 +112,16 @@ def test_several_answers_are_counted_together_however_an_engine_says_it(
     assert meter.usage == Usage(
         prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, estimated=False
     )
+
+
+@pytest.mark.parametrize("number", [-1, 2**64, 1e300])
+def test_a_number_that_counts_no_tokens_is_no_usage(number: float) -> None:
+    """SQLite can't hold it, and the books would end with it."""
+    meter = StreamMeter(99)
+    meter.take({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": number}})
+    assert meter.usage == Usage(prompt_tokens=99)
+    answer = {"usage": {"prompt_tokens": number, "completion_tokens": 3}}
+    assert usage_of_answer(json.dumps(answer).encode(), 99) == Usage(prompt_tokens=99)
 
 
 def test_a_cut_stream_is_estimated_by_what_passed() -> None:

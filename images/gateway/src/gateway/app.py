@@ -92,9 +92,11 @@ def create_app(settings: Settings, door: Door) -> ASGIApp:
     )
 
     def reload() -> int:
-        policy.reload()
+        # First what a slip in the policy must not keep from its end: a revoked key.
         keys_file.reload()
-        return services.key_watch.look()
+        ended = services.key_watch.look()
+        policy.reload()
+        return ended
 
     exchanges = {(each.method, each.path): Exchange(each, services) for each in DIALECTS}
     api = _api(settings, services, Control(line, reload), exchanges)

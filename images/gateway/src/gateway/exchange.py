@@ -18,7 +18,6 @@ from gateway.caller import Caller, caller_of
 from gateway.dialects.dialect import Dialect
 from gateway.engine_request import EngineRequest
 from gateway.errors import INTERNAL, SHUTTING_DOWN, ApiError, Headers, Refused
-from gateway.policy import Policy
 from gateway.reading import understood
 from gateway.relay import Relay
 from gateway.reply import Reply
@@ -55,7 +54,6 @@ class Exchange:
                 await reply.fail(INTERNAL)
 
     async def _answer(self, scope: Scope, receive: Receive, reply: Reply, shelf: Shelf) -> None:
-        policy = self._services.policy.current()
         try:
             body = await read_body(
                 scope,
@@ -64,6 +62,7 @@ class Exchange:
                 limit_bytes=self._services.max_body_bytes,
                 within_s=self._services.body_timeout_s,
             )
+            policy = self._services.policy.current()
             asked = _ranked(
                 scope, await understood(self._dialect, body, policy, self._services.counter)
             )
@@ -76,12 +75,10 @@ class Exchange:
         if asked.answer is not None:
             await reply.send_whole(HTTPStatus.OK, _JSON, asked.answer)
             return
-        await self._while_client_stays(scope, reply, asked, policy)
+        await self._while_client_stays(scope, Relay(self._dialect, body, asked, policy, reply))
 
-    async def _while_client_stays(
-        self, scope: Scope, reply: Reply, asked: EngineRequest, policy: Policy
-    ) -> None:
-        relay = Relay(self._dialect, asked, policy, reply)
+    async def _while_client_stays(self, scope: Scope, relay: Relay) -> None:
+        reply = relay.reply
         phase: str | None = None
         # What is cancelled otherwise is what still runs when the server's grace is over.
         reason = SHUTTING_DOWN
@@ -155,6 +152,8 @@ class Exchange:
         """False when the engine was lost and the request may wait for it to be back."""
         with self._services.accounts.held(permit, caller, relay) as held:
             try:
+                if permit.place is not None:
+                    await self._read_anew(relay)
                 await ask(scope, relay, self._services)
                 self._services.watch.answered()
             except EngineError as error:
@@ -167,6 +166,13 @@ class Exchange:
                 held.kept = True
                 relay.put_back()
         return not held.kept
+
+    async def _read_anew(self, relay: Relay) -> None:
+        """By the profile in force: while a request waits the engine may be exchanged for another."""
+        policy = self._services.policy.current()
+        if policy is not relay.policy:
+            found = await understood(relay.dialect, relay.body, policy, self._services.counter)
+            relay.reads(found, policy)
 
     def _is_lost(self, error: EngineError, relay: Relay) -> bool:
         lost = (EngineUnreachableError, EngineCutOffError, EngineBusyError)

@@ -33,10 +33,13 @@ class UnstreamableError(Exception):
 
 
 class Relay:
+    """`body`: as its client sent it. `asked`: what `policy` makes of that."""
+
     def __init__(
-        self, dialect: Dialect, asked: EngineRequest, policy: Policy, reply: Reply
+        self, dialect: Dialect, body: bytes, asked: EngineRequest, policy: Policy, reply: Reply
     ) -> None:
         self.dialect = dialect
+        self.body = body
         self.asked = asked
         self.policy = policy
         self.reply = reply
@@ -83,6 +86,15 @@ class Relay:
     @property
     def _prompt_is_in(self) -> str:
         return prompt_field(self.asked.parsed)
+
+    def reads(self, asked: EngineRequest, policy: Policy) -> None:
+        """The same body by another policy. What it was charged with is settled with, too."""
+        self.asked = asked._replace(
+            background=self.asked.background,
+            prompt_tokens_estimate=self.asked.prompt_tokens_estimate,
+            max_tokens_cap=self.asked.max_tokens_cap,
+        )
+        self.policy = policy
 
     def ask_begins(self) -> None:
         self._asked_s = time.monotonic()

@@ -5,6 +5,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+_MOST_TOKENS = 2**53
+"""No engine's number of them; the books could not hold more than 2**63."""
+
 
 class Usage(NamedTuple):
     """`estimated`: the engine did not say; prompt by size, completion by events that passed."""
@@ -117,8 +120,16 @@ def _together(said: Sequence[Usage], answers_to_a_prompt: int) -> Usage:
 def _usage(found: Mapping[str, Any]) -> Usage:
     details = found.get("prompt_tokens_details") or {}
     return Usage(
-        prompt_tokens=int(found.get("prompt_tokens") or 0),
-        completion_tokens=int(found.get("completion_tokens") or 0),
-        cached_tokens=int(details.get("cached_tokens") or 0),
+        prompt_tokens=_tokens(found.get("prompt_tokens")),
+        completion_tokens=_tokens(found.get("completion_tokens")),
+        cached_tokens=_tokens(details.get("cached_tokens")),
         estimated=False,
     )
+
+
+def _tokens(said: Any) -> int:
+    tokens = int(said or 0)
+    if not 0 <= tokens <= _MOST_TOKENS:
+        message = f"{tokens} tokens"
+        raise ValueError(message)
+    return tokens
