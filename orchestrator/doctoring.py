@@ -8,13 +8,13 @@ from typing import Literal, TypedDict
 from rich.cells import cell_len
 from rich.text import Text
 
+from orchestrator.aligning import GAP, padded
 from orchestrator.core.checks.finding import Finding, Said, Severity
 from orchestrator.core.errors import UnfitHost
 
 Language = Literal["en", "zh"]
 
 LEAST_WIDTH = 60
-GAP = "  "
 INDENT = "    "
 STYLES = {
     Severity.OK: "green",
@@ -151,7 +151,7 @@ def _details(finding: Finding, language: Language, width: int) -> Iterator[str]:
         room = width - len(INDENT) - label_width
         lines = wrapped(text, room) if folds else [text]
         colon = "：" if language == "zh" else ":"
-        yield INDENT + _padded(label + colon, label_width) + lines[0]
+        yield INDENT + padded(label + colon, label_width) + lines[0]
         yield from (INDENT + " " * label_width + line for line in lines[1:])
 
 
@@ -189,12 +189,7 @@ def _row(cells: tuple[str, ...], columns: tuple[int, ...]) -> Iterator[str]:
     folded = [wrapped(cell, column) for cell, column in zip(cells, columns, strict=True)]
     for number in range(max(map(len, folded))):
         texts = (lines[number] if number < len(lines) else "" for lines in folded)
-        padded = (_padded(text, column) for text, column in zip(texts, columns, strict=True))
-        yield GAP.join(padded).rstrip()
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - cell_len(text))
+        yield GAP.join(map(padded, texts, columns)).rstrip()
 
 
 def _summary(findings: Sequence[Finding], language: Language) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from orchestrator.adapters import control_socket, key_files
+from orchestrator.aligning import aligned
 from orchestrator.commands import Typed, print_json
 from orchestrator.core.key_words import (
     as_record,
@@ -90,11 +91,8 @@ def list_keys(typed: Typed) -> int:
         }
         print_json(record, indent=2)
         return 0
-    rows = [HEADINGS, *as_rows(keys, revoked, books.usage, now_s)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    for line in aligned([HEADINGS, *as_rows(keys, revoked, books.usage, now_s)]):
+        print(line)
     if books.problem:
         print(f"\nWhat was used is not known: {books.problem}")
     return 0

@@ -8,6 +8,7 @@ from orchestrator.adapters import files, profile_files, shelf
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.lookout import EngineLookout
 from orchestrator.adapters.stack import ComposeStack
+from orchestrator.aligning import aligned
 from orchestrator.choosing import chosen_profile, consider
 from orchestrator.commands import (
     JOB_GOES_ON,
@@ -218,10 +219,8 @@ def list_weights(typed: Typed) -> int:
     rows = [as_row(revision, locks) for revision in revisions]
     if not rows:
         print(f"{place.weights} holds no weights.")
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-        print("  ".join(cells) + f"  {row[3]}")
+    for line in aligned(rows):
+        print(line)
     return 0
 
 
