@@ -262,3 +262,7 @@ error: the engine ended by itself with exit code 3
     )
     assert gist("a\nerror: b\nerror: c") == "c"
     assert gist("a\nb") == "b"
+    # As torch ends what it says of CUDA.
+    assert gist("RuntimeError: CUDA error: out of memory\n\n") == (
+        "RuntimeError: CUDA error: out of memory"
+    )
