@@ -227,9 +227,31 @@ class EngineLookout:
 
     def _service(self, service: str) -> Sighting:
         """A service that should run; one that has crashed is asked for its last line."""
-        seen = self._container(service)
-        if seen.restarts or seen.status in {"exited", "dead", "restarting"}:
-            return replace(seen, last_line=gist(self.tail(service)))
+        with _docker_answers():
+            container = self._find(service)
+        seen = _sighting(container)
+        if container is None or not (
+            seen.restarts or seen.status in {"exited", "dead", "restarting"}
+        ):
+            return seen
+        seen = replace(seen, last_line=gist(self.tail(service)))
+        return self._as_it_died(container, seen) if seen.status == "running" else seen
+
+    def _as_it_died(self, container: Container, seen: Sighting) -> Sighting:
+        """By Docker's events, which it keeps a while: a restart clears exit code and OOMKilled."""
+        ended_at = int(_moment(container.attrs["State"]["FinishedAt"]).timestamp())
+        span = {"since": ended_at - 5, "until": ended_at + 2}
+        wanted = {"container": container.id, "event": ["die", "oom"]}
+        try:
+            told = list(self._engine.events(**span, filters=wanted, decode=True))
+        except (DockerException, RequestException) as error:
+            log.debug("no events of %s: %s", container.id, error)
+            return seen
+        for event in told:
+            if event["Action"] == "oom":
+                seen = replace(seen, last_line="out of memory")
+            elif code := event["Actor"]["Attributes"].get("exitCode"):
+                seen = replace(seen, exit_code=int(code))
         return seen
 
     def _unproven(self) -> tuple[str, ...] | None:

@@ -27,8 +27,11 @@ def choose_gpus(  # noqa: PLR0911 - an answer each
         if profile.engine is Engine.KT_LEGACY and len(chosen) > wanted:
             return chosen[:wanted], f"of gpus = {settings.gpus} as many as its rules use: {wanted}"
         return chosen, f"as set: gpus = {settings.gpus}"
+    if facts.gpus is None:
+        # Given none, the engine says no more than that, and nobody looks at what ails the driver.
+        return tuple(range(wanted)), f"its cards are not known: the first {wanted}"
     if not facts.gpus:
-        return (), "the host has no card" if facts.gpus == () else "its cards are not known"
+        return (), "the host has no card"
     whole = [gpu for gpu in facts.gpus if not gpu.mig]
     # By size and not by what is free: once the engine runs, its own card has least.
     largest = sorted(whole, key=lambda gpu: (-(gpu.memory_bytes or 0), gpu.index))[:wanted]

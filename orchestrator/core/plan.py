@@ -340,14 +340,14 @@ def _cards(gpus: Sequence[int], docker: Docker) -> Mapping[str, str]:
     """
     if docker.nvidia_runtime or not docker.cdi:
         given = ",".join(map(str, gpus))
-        return {"GPU_DRIVER": "nvidia", "GPU_DEVICES": given, "CUDA_DEVICES": _first(len(gpus))}
+        return {"GPU_DRIVER": "nvidia", "GPU_DEVICES": given, "CUDA_DEVICES": _anew(gpus)}
     if len(gpus) == 1:
         one = f"nvidia.com/gpu={gpus[0]}"
-        return {"GPU_DRIVER": "cdi", "GPU_DEVICES": one, "CUDA_DEVICES": _first(1)}
+        return {"GPU_DRIVER": "cdi", "GPU_DEVICES": one, "CUDA_DEVICES": _anew(gpus)}
     chosen = ",".join(map(str, gpus))
     return {"GPU_DRIVER": "cdi", "GPU_DEVICES": "nvidia.com/gpu=all", "CUDA_DEVICES": chosen}
 
 
-def _first(count: int) -> str:
-    """In a container cards are numbered anew, from 0."""
-    return ",".join(map(str, range(count)))
+def _anew(gpus: Sequence[int]) -> str:
+    """In a container cards are numbered anew, from 0, whatever their order in the list was."""
+    return ",".join(str(sorted(gpus).index(index)) for index in gpus)

@@ -80,7 +80,7 @@ def gist(words: str) -> str:
 
     Not simply the last line: Docker may swap lines of standard output and standard error.
     """
-    lines = words.splitlines()
+    lines = [line for line in words.splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
     if not errors:
         return lines[-1] if lines else ""

@@ -129,6 +129,7 @@ def an_advice_for_gpu() -> Advice:
         ("", "nvidia", "0", "0"),
         ("1", "nvidia", "1", "0"),
         ("0,1", "nvidia", "0,1", "0,1"),
+        ("1,0", "nvidia", "1,0", "1,0"),
         ("1", "cdi", "nvidia.com/gpu=1", "0"),
         ("0,1", "cdi", "nvidia.com/gpu=all", "0,1"),
     ],

@@ -8,7 +8,9 @@ from machines import a_tool, a_tree
 from orchestrator.adapters.host.cards import read_cards
 from orchestrator.adapters.host.commands import ask
 from orchestrator.adapters.host.containers import read_docker
-from orchestrator.core.facts import Gpu
+from orchestrator.core.checks.finding import Severity
+from orchestrator.core.checks.gpu import gpu_driver
+from orchestrator.core.facts import Gpu, HostFacts
 
 HOSTS = Path(__file__).parents[1] / "fixtures" / "hosts"
 
@@ -76,6 +78,25 @@ def test_cards_without_their_driver_are_counted_and_nothing_more(
     assert read_cards(tmp_path).gpus == (Gpu(index=0),)
     a_tree(tmp_path, {"dev/dxg": ""})
     assert read_cards(tmp_path).gpus is None  # Windows does not say how many it lends
+
+
+def test_a_driver_that_can_not_serve_a_card_is_not_taken_for_a_host_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_tool(tmp_path / "bin", "nvidia-smi", 'echo "$SAID"; exit 6')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    monkeypatch.setenv("SAID", "No devices were found")
+    root = tmp_path / "root"
+    assert read_cards(root).gpus == ()
+    device = "sys/bus/pci/devices/0000:01:00.0"
+    a_tree(root, {f"{device}/vendor": "0x10de\n", f"{device}/class": "0x030000\n"})
+    found = read_cards(root).gpus
+    assert found == (Gpu(index=0),)
+    assert gpu_driver(HostFacts(gpus=found)).severity is Severity.WARN
+    # A card that is lost is told as that; another driver would not bring it back.
+    lost = "Unable to determine the device handle for GPU0000:01:00.0: Unknown Error"
+    monkeypatch.setenv("SAID", f"{lost}\nNo devices were found")
+    assert (read_cards(root).gpus, read_cards(root).lost) == ((), 1)
 
 
 def test_docker_that_is_not_here_is_told_from_docker_that_does_not_answer(

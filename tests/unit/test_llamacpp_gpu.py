@@ -231,6 +231,10 @@ def test_the_stack_gets_the_card_by_the_same_file_as_every_engine() -> None:
     env = stack_env(advice, HOST, FOLDERS, {"inference": "image:1"})
     assert env[COMPOSE_FILES] == "compose.yaml:configs/compose/nvidia.yaml"
     assert env["STACK_CUDA_DEVICES"] == "0"
+    turned = advised(hosts.two_cards_24gb(), gpus="1,0")
+    assert [share.where for share in turned.budget.vram] == ["GPU 1", "GPU 0"]
+    env = stack_env(turned, hosts.two_cards_24gb(), FOLDERS, {"inference": "image:1"})
+    assert (env["STACK_GPU_DEVICES"], env["STACK_CUDA_DEVICES"]) == ("1,0", "1,0")
     on_cpu = advised(hosts.no_gpu_small())
     assert COMPOSE_FILES not in stack_env(on_cpu, hosts.no_gpu_small(), FOLDERS, {})
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -157,6 +158,10 @@ LOADING = {
 }
 
 
+def died(exit_code: str) -> dict[str, Any]:
+    return {"Action": "die", "Actor": {"Attributes": {"exitCode": exit_code}}}
+
+
 def a_container(outputs: list[str], status: str = "running") -> SimpleNamespace:
     health = {"Status": "starting", "Log": [{"Output": output} for output in outputs]}
     state = {"Status": status, "Health": health, "ExitCode": 0, "OOMKilled": False}
@@ -194,6 +199,45 @@ def test_an_engines_own_account_is_what_its_last_healthcheck_printed(
     lookout = EngineLookout.__new__(EngineLookout)
     monkeypatch.setattr(lookout, "_find", lambda _service: a_container(outputs))
     assert lookout.look(Healthy("inference")).engine == says
+
+
+@pytest.mark.parametrize(
+    ("told", "exit_code", "last_line"),
+    [
+        (
+            [{"Action": "oom", "Actor": {"Attributes": {}}}, died("137")],
+            137,
+            "out of memory",
+        ),
+        ([died("3")], 3, "loading 40 %"),
+        ([], 0, "loading 40 %"),  # so long ago that Docker has forgotten it
+        (None, 0, "loading 40 %"),
+    ],
+)
+def test_how_a_container_ended_is_known_although_docker_started_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+    told: list[dict[str, Any]] | None,
+    exit_code: int,
+    last_line: str,
+) -> None:
+    container = a_container([])
+    container.attrs["RestartCount"] = 1
+    container.attrs["State"]["FinishedAt"] = "2026-11-30T08:00:10.5Z"
+    at = datetime(2026, 11, 30, 8, 0, 10, tzinfo=timezone.utc).timestamp()
+
+    def events(**asked: Any) -> list[dict[str, Any]]:
+        assert asked["filters"] == {"container": "i1", "event": ["die", "oom"]}
+        assert asked["since"] < at < asked["until"]
+        if told is None:
+            raise requests.exceptions.ReadTimeout
+        return told
+
+    lookout = EngineLookout.__new__(EngineLookout)
+    lookout._engine = SimpleNamespace(events=events)  # type: ignore[assignment]
+    monkeypatch.setattr(lookout, "_find", lambda _service: container)
+    monkeypatch.setattr(lookout, "tail", lambda _service: "loading 40 %\n")
+    seen = lookout.look(Healthy("inference"))
+    assert (seen.exit_code, seen.last_line) == (exit_code, last_line)
 
 
 @pytest.mark.parametrize(
@@ -262,3 +306,7 @@ error: the engine ended by itself with exit code 3
     )
     assert gist("a\nerror: b\nerror: c") == "c"
     assert gist("a\nb") == "b"
+    # As torch ends what it says of CUDA.
+    assert gist("RuntimeError: CUDA error: out of memory\n\n") == (
+        "RuntimeError: CUDA error: out of memory"
+    )

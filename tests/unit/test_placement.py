@@ -184,6 +184,15 @@ def test_of_two_nodes_alike_the_first_is_taken_whichever_has_more_room_today() -
     assert placed(profile, facts).nodes == placed(profile, other).nodes == (0,)
 
 
+def test_cards_that_are_not_known_are_asked_of_docker_all_the_same() -> None:
+    """Its driver was updated under it, or is slow: without a card the engine only says it has none."""
+    facts = hosts.two_cards_24gb().model_copy(update={"gpus": None})
+    assert placed(R1, facts).gpus == (0,)
+    assert placed(a_profile("deepseek-r1-q4km-2gpu"), facts).gpus == (0, 1)
+    assert "not known" in placed(R1, facts).reasons["gpus"]
+    assert placed(R1, facts.model_copy(update={"gpus": ()})).gpus == ()
+
+
 def test_cards_that_mig_cuts_are_left_out() -> None:
     found = placed(R1, hosts.mig_a30())
     assert found.gpus == ()

@@ -1,6 +1,7 @@
 """NVIDIA's cards, asked of the driver's own tool."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.adapters.host.commands import ask, is_there
@@ -27,13 +28,17 @@ WINDOWS_CARD = "dev/dxg"
 
 
 def read_cards(root: Path = HERE) -> Smi:
-    """`gpus`: () where there is none; of cards that no driver tells about, their number alone."""
+    """`gpus`: () where there is none; of cards that no driver serves, their number alone."""
     if not is_there("nvidia-smi"):
         # Windows gives a card to WSL through this device, and does not say how many there are.
         hidden = (root / WINDOWS_CARD).exists()
         return Smi(gpus=None if hidden else _driverless(root))
     query, table = _query(), ask("nvidia-smi", within_s=WITHIN_S)
-    return _listed(query, table.all if table else "", root)
+    listed = _listed(query, table.all if table else "", root)
+    if listed.gpus == () and not listed.lost:
+        # A driver that can't serve a card finds none: of RTX 50, that without the open modules.
+        return replace(listed, gpus=_driverless(root))
+    return listed
 
 
 def read_health(expected: Sequence[int], root: Path = HERE) -> Health:
