@@ -4,10 +4,9 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,15 +14,21 @@ import docker
 import httpx
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from requests.exceptions import RequestException
 from typing_extensions import assert_never
 
+from orchestrator.adapters.lookout.containers import (
+    as_it_died,
+    deaths_of,
+    last_logs,
+    moment,
+    sighting,
+)
 from orchestrator.core.docker_errors import DOCKER_HOST, no_answer, root_of
 from orchestrator.core.errors import DockerUnavailable
 from orchestrator.core.gates import (
     Answers,
-    EngineSays,
     Gate,
     Generates,
     Gone,
@@ -39,8 +44,6 @@ from wire import Lock, discrepancies, read_receipt, stat_files
 from wire.numa import PageReport
 from wire.order import PROGRESS_NAME, Progress
 
-_ENGINE_SAYS = TypeAdapter(EngineSays)
-_ENGINE_SAYS_FIELDS = tuple(field.name for field in fields(EngineSays))
 log = logging.getLogger(__name__)
 
 PING_TIMEOUT_S = 10
@@ -110,7 +113,7 @@ class EngineLookout:
         with _docker_answers():
             container = self._find(service)
             try:
-                return "" if container is None else _text(_last_logs(container, lines))
+                return "" if container is None else _text(last_logs(container, lines))
             except NotFound:  # removed since it was found
                 return ""
 
@@ -144,7 +147,7 @@ class EngineLookout:
             found = self._containers()
         return {
             container.labels["com.docker.compose.service"]: (
-                _sighting(container),
+                sighting(container),
                 container.attrs["Config"]["Image"],
                 container.labels.get("appliance.profile", ""),
             )
@@ -223,36 +226,21 @@ class EngineLookout:
 
     def _container(self, service: str) -> Sighting:
         with _docker_answers():
-            return _sighting(self._find(service))
+            return sighting(self._find(service))
 
     def _service(self, service: str) -> Sighting:
         """A service that should run; one that has crashed is asked for its last line."""
         with _docker_answers():
             container = self._find(service)
-        seen = _sighting(container)
+        seen = sighting(container)
         if container is None or not (
             seen.restarts or seen.status in {"exited", "dead", "restarting"}
         ):
             return seen
         seen = replace(seen, last_line=gist(self.tail(service)))
-        return self._as_it_died(container, seen) if seen.status == "running" else seen
-
-    def _as_it_died(self, container: Container, seen: Sighting) -> Sighting:
-        """By Docker's events, which it keeps a while: a restart clears exit code and OOMKilled."""
-        ended_at = int(_moment(container.attrs["State"]["FinishedAt"]).timestamp())
-        span = {"since": ended_at - 5, "until": ended_at + 2}
-        wanted = {"container": container.id, "event": ["die", "oom"]}
-        try:
-            told = list(self._engine.events(**span, filters=wanted, decode=True))
-        except (DockerException, RequestException) as error:
-            log.debug("no events of %s: %s", container.id, error)
+        if seen.status != "running":
             return seen
-        for event in told:
-            if event["Action"] == "oom":
-                seen = replace(seen, last_line="out of memory")
-            elif code := event["Actor"]["Attributes"].get("exitCode"):
-                seen = replace(seen, exit_code=int(code))
-        return seen
+        return as_it_died(seen, deaths_of(container, self._engine))
 
     def _unproven(self) -> tuple[str, ...] | None:
         if self._weights is None:
@@ -278,7 +266,7 @@ class EngineLookout:
         if container is None or container.status != "running":
             return None
         found = read_progress(folder)
-        began = _moment(container.attrs["State"]["StartedAt"])
+        began = moment(container.attrs["State"]["StartedAt"])
         return found if found and found.written_at >= began.timestamp() else None
 
     def _ask(self, url: str) -> tuple[int | None, str]:
@@ -349,47 +337,6 @@ def _contents(lines: Iterator[str]) -> Iterator[str]:
         for choice in event.get("choices", ()):
             delta = choice.get("delta", {})
             yield delta.get("reasoning_content") or delta.get("content") or ""
-
-
-def _last_logs(container: Container, lines: int) -> bytes:
-    """The last lines; of a container that was restarted, the last ones before that."""
-    if not container.attrs["RestartCount"]:
-        return container.logs(tail=lines)
-    ended_at = _moment(container.attrs["State"]["FinishedAt"]).replace(tzinfo=None)
-    return container.logs(tail=lines, until=ended_at + timedelta(seconds=1))
-
-
-def _moment(text: str) -> datetime:
-    """Docker's time stamp, UTC, to the second."""
-    return datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc)
-
-
-def _sighting(container: Container | None) -> Sighting:
-    if container is None:
-        return Sighting()
-    state = container.attrs["State"]
-    return Sighting(
-        status=state["Status"],
-        container_id=container.id,
-        # Of a container that has ended, Docker says "unhealthy", whatever it ended with.
-        health=state.get("Health", {}).get("Status") if state["Status"] == "running" else None,
-        exit_code=state["ExitCode"],
-        out_of_memory=state["OOMKilled"],
-        restarts=container.attrs["RestartCount"],
-        engine=_engine_says(state.get("Health", {})) if state["Status"] == "running" else None,
-    )
-
-
-def _engine_says(health: Mapping[str, Any]) -> EngineSays | None:
-    """What the last healthcheck printed, where that is an engine's own account."""
-    last: Mapping[str, Any] = next(reversed(health.get("Log") or ()), {})
-    try:
-        said = json.loads(last.get("Output", ""))
-        return _ENGINE_SAYS.validate_python(
-            {name: said[name] for name in _ENGINE_SAYS_FIELDS if said.get(name) is not None}
-        )
-    except (ValueError, TypeError, AttributeError):  # ValidationError is a ValueError
-        return None
 
 
 @contextmanager
