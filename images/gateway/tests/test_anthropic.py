@@ -240,6 +240,25 @@ def test_a_whole_answer_has_the_same_blocks() -> None:
     assert "是 🐼".encode() in said
 
 
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [("", {}), ("null", {}), ("[1]", {"arguments": [1]}), ('{"a', {"arguments": '{"a'})],
+)
+def test_a_calls_input_is_an_object_whatever_the_model_wrote(written: str, given: Any) -> None:
+    made = {"id": "c", "function": {"name": "clock", "arguments": written}}
+    choice = {"message": {"tool_calls": [made]}, "finish_reason": "tool_calls"}
+    said = json.loads(Messages().whole(_read(), 200, orjson.dumps({"choices": [choice]}), policy()))
+    assert said["content"][0]["input"] == given
+
+
+def test_a_call_whose_input_was_null_may_be_in_a_talk() -> None:
+    """A stream passes what the model wrote, piece by piece; its client gives it back so."""
+    block = {"type": "tool_use", "id": "c", "name": "clock", "input": None}
+    asked = _read(messages=[{"role": "assistant", "content": [block]}])
+    (said,) = asked.parsed["messages"]
+    assert said["tool_calls"][0]["function"] == {"name": "clock", "arguments": "{}"}
+
+
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"choices":[]}', b'{"choices":["x"]}'])
 def test_an_answer_that_is_none_is_the_engines_fault(body: bytes) -> None:
     with pytest.raises(Refused, match="engine_answer_unusable"):

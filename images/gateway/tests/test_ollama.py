@@ -148,6 +148,17 @@ def test_a_stream_is_lines_with_whole_calls_and_a_last_one_that_counts(size: int
     assert (last["done_reason"], last["prompt_eval_count"], last["eval_count"]) == ("stop", 9, 5)
 
 
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [("", {}), ("null", {}), ("[1]", {"arguments": [1]}), ('{"a', {"arguments": '{"a'})],
+)
+def test_arguments_are_an_object_whatever_the_model_wrote(written: str, arguments: Any) -> None:
+    """Its clients fail on anything else, and lose the whole answer with it."""
+    lines = _lines(chunk(call(0, written, name="clock")), chunk({}, "tool_calls"), DONE)
+    (called,) = lines[0]["message"]["tool_calls"]
+    assert called == {"function": {"name": "clock", "arguments": arguments}}
+
+
 def test_a_line_ends_only_where_it_ends() -> None:
     """Readers that split at every line end of Unicode would cut a text in two."""
     separators = "a\u2028b\u2029c\u0085d"

@@ -33,7 +33,7 @@ _USER_BLOCKS = (
 )
 _ASSISTANT_BLOCKS = (
     _TEXT_BLOCK,
-    record({"type": just("tool_use"), "id": TEXT, "name": TEXT, "input": OBJECT}),
+    record({"type": just("tool_use"), "id": TEXT, "name": TEXT}, {"input": OBJECT}),
     record({"type": just("thinking"), "thinking": TEXT}),
     record({"type": just("redacted_thinking")}),
 )

@@ -56,7 +56,7 @@ def _assistant(blocks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = orjson.dumps(block["input"]).decode()
+    arguments = orjson.dumps(block.get("input") or {}).decode()
     function = {"name": block["name"], "arguments": arguments}
     return {"id": block["id"], "type": "function", "function": function}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from gateway.dialects.engine_errors import choice_in, chunk_in, is_done
+from gateway.dialects.engine_errors import arguments_in, choice_in, chunk_in, is_done
 from gateway.engine_refusals import engine_refused
 from gateway.errors import Voice
 
@@ -129,12 +129,7 @@ class Lines:
 
 
 def _call(function: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        arguments = orjson.loads(function.get("arguments") or "{}")
-    except ValueError:
-        # A model may be cut off, or wrong, in the middle of its arguments.
-        arguments = {"arguments": function["arguments"]}
-    return {"function": {"name": function["name"], "arguments": arguments}}
+    return {"function": {"name": function["name"], "arguments": arguments_in(function)}}
 
 
 def _reason(choice: Mapping[str, Any]) -> str:
