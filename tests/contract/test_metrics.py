@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from gateway import engine_faults as faults
 from gateway.admission.tickets import Open, Snapshot
+from gateway.errors import ApiError
 from gateway.metrics import Metrics
 from gateway.scrape import ENGINE_PATH, OWN_PATH
 
@@ -76,6 +78,37 @@ def test_nothing_is_asked_for_that_the_gateway_does_not_count(text: str) -> None
     asked = {name for name in re.findall(r"[\w:]*\bgateway[\w:]+", text) if "_" in name}
     unknown = {name for name in asked if RATE.sub("", name) not in known} - recorded
     assert unknown == set()
+
+
+def alerts_after(minutes: int, alert: str, series: dict[str, str], tmp_path: Path) -> list[Any]:
+    """What promtool says that fires, from samples every 15 s; none is expected, so all are told."""
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    asked = {"eval_time": f"{minutes}m", "alertname": alert, "exp_alerts": []}
+    case = {"interval": "15s", "input_series": given, "alert_rule_test": [asked]}
+    written = tmp_path / "case.yml"
+    written.write_text(json.dumps({"rule_files": [str(RULES)], "tests": [case]}))
+    done = subprocess.run(
+        [PROMTOOL, "test", "rules", written], capture_output=True, text=True, check=False
+    )
+    return re.findall(r'Labels:\{alertname="(\w+)"', done.stdout + done.stderr)
+
+
+def test_an_engine_that_never_said_a_word_is_an_alert(tmp_path: Path) -> None:
+    """What has not been counted yet is no series, and no series is no alert."""
+    running = {"gateway_requests_running": "1x200"}
+    assert alerts_after(40, "NothingComesOut", running, tmp_path) == ["NothingComesOut"]
+    speaking = running | {"gateway_inter_token_seconds_count": "0+9x200"}
+    assert alerts_after(40, "NothingComesOut", speaking, tmp_path) == []
+
+
+def test_the_first_failures_are_an_alert_even_if_they_come_all_at_once(tmp_path: Path) -> None:
+    """An increase is only seen from a sample before it: each code is there from the start."""
+    failed = {'gateway_upstream_errors_total{code="engine_cut_off"}': "0x4 8x40"}
+    assert alerts_after(5, "EngineFails", failed, tmp_path) == ["EngineFails"]
+    late = [faults.connect_late(1), faults.first_token_late(1), faults.idle_late(1)]
+    others = [each for each in vars(faults).values() if isinstance(each, ApiError)]
+    for error in [*late, faults.total_late(1), *others]:
+        assert f'gateway_upstream_errors_total{{code="{error.code}"}} 0.0' in exposed()
 
 
 def test_prometheus_asks_the_gateway_where_it_answers() -> None:

@@ -27,9 +27,9 @@ def _read(here: Policy | None = None, **fields: Any) -> EngineRequest:
     return shaped(Messages().read(orjson.dumps(asked), here), here)
 
 
-def _refusal(**fields: Any) -> ApiError:
+def _refusal(here: Policy | None = None, **fields: Any) -> ApiError:
     with pytest.raises(Refused) as refused:
-        _read(**fields)
+        _read(here, **fields)
     return refused.value.error
 
 
@@ -90,6 +90,27 @@ def test_the_choices_of_tools_have_other_names(choice: str, asked: str) -> None:
     assert parsed["tool_choice"] == asked
 
 
+def test_an_answers_form_is_asked_for_as_a_chat_does() -> None:
+    schema = {"type": "object", "properties": {"place": {"type": "string"}}}
+    form = {"format": {"type": "json_schema", "schema": schema}, "effort": "low"}
+    assert _read(output_config=form).parsed["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "format", "schema": schema},
+    }
+    assert "response_format" not in _read(output_config={"format": None}).parsed
+    refused = _refusal(policy(capabilities={"json_mode": False}), output_config=form)
+    assert (refused.code, refused.param) == ("unsupported_parameter", "output_config.format")
+
+
+def test_a_system_message_may_be_in_the_middle() -> None:
+    later = {"role": "system", "content": [{"type": "text", "text": "Sei kurz."}]}
+    asked = _read(messages=[{"role": "user", "content": "a"}, later])
+    assert asked.parsed["messages"] == [
+        {"role": "user", "content": "a"},
+        {"role": "system", "content": "Sei kurz."},
+    ]
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "param"),
     [
@@ -99,6 +120,10 @@ def test_the_choices_of_tools_have_other_names(choice: str, asked: str) -> None:
         ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "invalid_value", "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "document"}]}]},
          "unsupported_parameter", "document"),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t",
+                                                     "content": [{"type": "image"}]}]}]},
+         "unsupported_parameter", "image in a tool_result"),
+        ({"output_config": {"format": {"type": "xml"}}}, "invalid_value", "output_config"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
          "unsupported_parameter", "web_search_20250305"),
     ],
@@ -238,6 +263,25 @@ def test_a_whole_answer_has_the_same_blocks() -> None:
         "usage": {"input_tokens": 3, "cache_read_input_tokens": 0, "output_tokens": 2},
     }
     assert "是 🐼".encode() in said
+
+
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [("", {}), ("null", {}), ("[1]", {"arguments": [1]}), ('{"a', {"arguments": '{"a'})],
+)
+def test_a_calls_input_is_an_object_whatever_the_model_wrote(written: str, given: Any) -> None:
+    made = {"id": "c", "function": {"name": "clock", "arguments": written}}
+    choice = {"message": {"tool_calls": [made]}, "finish_reason": "tool_calls"}
+    said = json.loads(Messages().whole(_read(), 200, orjson.dumps({"choices": [choice]}), policy()))
+    assert said["content"][0]["input"] == given
+
+
+def test_a_call_whose_input_was_null_may_be_in_a_talk() -> None:
+    """A stream passes what the model wrote, piece by piece; its client gives it back so."""
+    block = {"type": "tool_use", "id": "c", "name": "clock", "input": None}
+    asked = _read(messages=[{"role": "assistant", "content": [block]}])
+    (said,) = asked.parsed["messages"]
+    assert said["tool_calls"][0]["function"] == {"name": "clock", "arguments": "{}"}
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"choices":[]}', b'{"choices":["x"]}'])

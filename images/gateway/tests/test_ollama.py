@@ -1,6 +1,7 @@
 """Ollama's API, made of the engine's: requests, answers, lines and errors."""
 
 import json
+import time
 from typing import Any
 
 import orjson
@@ -148,6 +149,39 @@ def test_a_stream_is_lines_with_whole_calls_and_a_last_one_that_counts(size: int
     assert (last["done_reason"], last["prompt_eval_count"], last["eval_count"]) == ("stop", 9, 5)
 
 
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [("", {}), ("null", {}), ("[1]", {"arguments": [1]}), ('{"a', {"arguments": '{"a'})],
+)
+def test_arguments_are_an_object_whatever_the_model_wrote(written: str, arguments: Any) -> None:
+    """Its clients fail on anything else, and lose the whole answer with it."""
+    lines = _lines(chunk(call(0, written, name="clock")), chunk({}, "tool_calls"), DONE)
+    (called,) = lines[0]["message"]["tool_calls"]
+    assert called == {"function": {"name": "clock", "arguments": arguments}}
+
+
+def test_the_time_in_all_begins_with_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it waited in line and for its first token too, as Ollama counts."""
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    asked = _read(OLLAMA_CHAT, messages=HELLO)
+    now_s = 160.0
+    filters = OLLAMA_CHAT.filters(asked, policy())
+    now_s = 162.0
+    said = through(filters, chunk({"content": "a"}) + DONE, 999).splitlines()[-1]
+    last = json.loads(said)
+    assert (last["total_duration"], last["eval_duration"]) == (62 * 10**9, 2 * 10**9)
+
+
+@pytest.mark.parametrize("dialect", [OLLAMA_CHAT, GENERATE])
+def test_only_the_model_that_there_is_can_be_loaded(dialect: Ollama) -> None:
+    here = policy(model={"public": "chat"})
+    with pytest.raises(Refused) as refused:
+        _read(dialect, here, model="llama3")
+    assert (refused.value.error.status, refused.value.error.code) == (404, "model_not_found")
+    assert b'"done_reason":"load"' in (_read(dialect, here, model="chat:latest").answer or b"")
+
+
 def test_a_line_ends_only_where_it_ends() -> None:
     """Readers that split at every line end of Unicode would cut a text in two."""
     separators = "a\u2028b\u2029c\u0085d"
@@ -180,6 +214,7 @@ def test_a_whole_answer_is_one_object() -> None:
     body = orjson.dumps({"choices": [choice], "usage": usage})
     said = json.loads(OLLAMA_CHAT.whole(asked, 200, body, here))
     del said["created_at"]
+    assert said.pop("total_duration") == said.pop("eval_duration") > 0
     assert said == {
         "model": "chat",
         "message": {"role": "assistant", "content": "是", "thinking": "hm"},

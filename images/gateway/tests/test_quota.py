@@ -141,6 +141,25 @@ def test_a_day_begins_at_midnight_utc_with_what_the_books_say() -> None:
     assert day.refusal(caller).code == "daily_quota"
 
 
+def test_what_is_only_asked_for_is_not_a_day_used_up() -> None:
+    """The books may say in a moment that most of it was never used: clients are to try again."""
+    day, caller = Day(), a_caller(tokens_per_day=1000)
+    day.quota.charge(caller, 4096)
+    error = day.refusal(caller)
+    assert (error.status, error.code, retry_after_s(error)) == (429, "daily_quota_in_use", 60)
+    assert "x-should-retry" not in dict(error.headers)
+    day.settle(caller, 4096, 10)
+    day.ask(caller, 990)
+    assert day.refusal(caller).code == "daily_quota"
+
+
+def test_a_days_limit_that_was_lifted_for_a_while_counts_all_of_the_day() -> None:
+    day, limited = Day(), a_caller(tokens_per_day=100)
+    day.ask(limited, 50)
+    day.ask(a_caller(), 900)
+    assert day.refusal(limited).code == "daily_quota"
+
+
 def test_a_key_without_limits_is_never_refused() -> None:
     day, caller = Day(), a_caller()
     for _ in range(1000):

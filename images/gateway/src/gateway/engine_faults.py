@@ -29,6 +29,18 @@ ENGINE_BUSY = ApiError(
     headers=(("retry-after", "5"),),
 )
 
+CODES = (
+    ENGINE_UNAVAILABLE.code,
+    ENGINE_CUT_OFF.code,
+    ENGINE_REFUSED_GATEWAY.code,
+    ENGINE_BUSY.code,
+    "connect_timeout",
+    "first_token_timeout",
+    "idle_timeout",
+    "total_timeout",
+)
+"""All there are."""
+
 
 def connect_late(seconds: float) -> ApiError:
     message = f"The engine did not take a connection within {seconds:g} s."

@@ -52,6 +52,8 @@ class EngineRequest(NamedTuple):
     """Makes the answer of what is counted in `parsed`; `answer` is for where nobody can count."""
     opens_thinking: bool = False
     """Said by an engine that was asked: its prompt ends in `<think>`."""
+    read_s: float = 0.0
+    """By the monotonic clock; only of APIs that tell how long an answer took."""
     assembled: bool = False
     """Its client wants the answer whole, and the gateway makes it of a stream of the engine's."""
 

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.admission.tickets import Snapshot
+from gateway.engine_faults import CODES
 from gateway.tallies import Counts, Durations
 
 # A long prompt on a CPU engine takes minutes to its first token.
@@ -38,7 +39,7 @@ class Metrics:
             self.cancelled.labels(phase)
         self.first_byte_s = Durations(
             "gateway_first_byte_seconds",
-            "From the request's last byte to the engine's first.",
+            "From the asking of the engine to its first byte. The wait in line before is gateway_queue_wait_seconds.",
             _FIRST_BYTE_BUCKETS_S,
             ["route"],
         )
@@ -48,6 +49,9 @@ class Metrics:
             ["code"],
             registry=self._registry,
         )
+        for code in CODES:
+            # From the start: an alert sees no increase in what begins with the failures.
+            self.upstream_errors.labels(code)
 
         self.waited_s = Durations(
             "gateway_queue_wait_seconds",

@@ -95,7 +95,8 @@ class KeyQuota:
         if caller.limits.tokens_per_minute is not None:
             used.tokens.forget(self._now_s())
             used.tokens.add(self._now_s(), tokens)
-        if caller.limits.tokens_per_day is not None:
+        # Also where the limit was taken away: it may be back before the day is over.
+        if used.day is not None or caller.limits.tokens_per_day is not None:
             self._begin_day(caller, used)
             used.day_tokens += tokens
 
@@ -111,6 +112,12 @@ class KeyQuota:
         self._begin_day(caller, used)
         if used.day_tokens + used.reserved < allowed:
             return None
+        if used.day_tokens < allowed:
+            message = (
+                f"This API key may use {allowed} tokens a day, and its requests that have not ended"
+                " ask for all that is left: try again when one of them has."
+            )
+            return too_many("daily_quota_in_use", message, _MINUTE_S)
         message = f"This API key may use {allowed} tokens a day; it starts again at 00:00 UTC."
         error = too_many("daily_quota", message, _DAY_S - self._wall_s() % _DAY_S)
         # Clients that retry by themselves would do so all day.

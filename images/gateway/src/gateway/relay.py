@@ -91,6 +91,7 @@ class Relay:
         """The same body by another policy. What it was charged with is settled with, too."""
         self.asked = asked._replace(
             background=self.asked.background,
+            read_s=self.asked.read_s,
             prompt_tokens_estimate=self.asked.prompt_tokens_estimate,
             max_tokens_cap=self.asked.max_tokens_cap,
         )

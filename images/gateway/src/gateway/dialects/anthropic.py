@@ -62,7 +62,7 @@ class Messages(AnthropicVoice):
             body=orjson.dumps(asked),
             parsed=asked,
             stream=asked.get("stream") is True,
-            names={"stop": "stop_sequences"},
+            names={"stop": "stop_sequences", "response_format": "output_config.format"},
         )
 
     def filters(self, asked: EngineRequest, policy: Policy) -> Sequence[Filter]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gateway.dialects.engine_errors import choice_in, chunk_in, is_done
+from gateway.dialects.engine_errors import arguments_in, choice_in, chunk_in, is_done
 from gateway.engine_refusals import engine_refused
 from gateway.errors import Voice
 
@@ -134,21 +134,13 @@ def _blocks(said: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"type": "text", "text": text}
     for call in said.get("tool_calls") or ():
         function = call["function"]
-        use = {"id": call.get("id"), "name": function["name"], "input": _input(function)}
+        use = {"id": call.get("id"), "name": function["name"], "input": arguments_in(function)}
         yield {"type": "tool_use", **use}
 
 
 def _thinking(text: str) -> dict[str, Any]:
     # Only Anthropic's own servers sign, and only they check.
     return {"type": "thinking", "thinking": text, "signature": ""}
-
-
-def _input(function: Mapping[str, Any]) -> Any:
-    try:
-        return orjson.loads(function.get("arguments") or "{}")
-    except ValueError:
-        # A model may be cut off, or wrong, in the middle of its arguments.
-        return {"arguments": function["arguments"]}
 
 
 def _stop(choice: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ _USER_BLOCKS = (
 )
 _ASSISTANT_BLOCKS = (
     _TEXT_BLOCK,
-    record({"type": just("tool_use"), "id": TEXT, "name": TEXT, "input": OBJECT}),
+    record({"type": just("tool_use"), "id": TEXT, "name": TEXT}, {"input": OBJECT}),
     record({"type": just("thinking"), "thinking": TEXT}),
     record({"type": just("redacted_thinking")}),
 )
@@ -47,8 +47,11 @@ def _message(roles: Kind, blocks: tuple[Kind, ...]) -> Kind:
 
 _MESSAGES = list_of(
     either(
-        _message(just("user"), _USER_BLOCKS),
-        _message(just("assistant"), _ASSISTANT_BLOCKS),
+        either(
+            _message(just("user"), _USER_BLOCKS),
+            _message(just("assistant"), _ASSISTANT_BLOCKS),
+        ),
+        _message(just("system"), (_TEXT_BLOCK,)),
     ),
     "messages of this API",
 )
@@ -64,6 +67,9 @@ _PROMPT = {
         record({"type": just("tool"), "name": TEXT}),
     ),
     "thinking": record({"type": just("enabled", "disabled", "adaptive")}),
+    "output_config": record(
+        {}, {"format": record({"type": just("json_schema"), "schema": OBJECT})}
+    ),
 }
 MESSAGES_FIELDS = Fields(
     {
@@ -93,10 +99,20 @@ def _foreign(parsed: Mapping[str, Any]) -> Iterator[str]:
             kind = block.get("type")
             if isinstance(kind, str) and kind not in _BLOCK_TYPES:
                 yield kind
+            if kind == "tool_result":
+                yield from _foreign_in_result(block)
     for tool in _objects(parsed.get("tools")):
         kind = tool.get("type") or "custom"
         if isinstance(kind, str) and kind != "custom":
             yield kind
+
+
+def _foreign_in_result(block: Mapping[str, Any]) -> Iterator[str]:
+    """A chat's tools answer in text."""
+    for part in _objects(block.get("content")):
+        kind = part.get("type")
+        if isinstance(kind, str) and kind != "text":
+            yield f"{kind} in a tool_result"
 
 
 def _objects(found: object) -> Iterator[dict[str, Any]]:

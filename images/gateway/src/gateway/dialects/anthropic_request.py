@@ -21,6 +21,9 @@ def chat_of(parsed: Mapping[str, Any]) -> dict[str, Any]:
         asked |= _tool_choice(parsed["tool_choice"])
     if parsed.get("stop_sequences"):
         asked["stop"] = parsed["stop_sequences"]
+    if form := (parsed.get("output_config") or {}).get("format"):
+        schema = {"name": "format", "schema": form["schema"]}
+        asked["response_format"] = {"type": "json_schema", "json_schema": schema}
     if thinking := (parsed.get("thinking") or {}).get("type"):
         thinks = thinking != "disabled"
         # One of the two names is what the model's own template asks for; it ignores the other.
@@ -34,6 +37,9 @@ def _messages(parsed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for message in parsed["messages"]:
         role, content = message["role"], message["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if role == "system":
+            yield {"role": role, "content": text_of(content)}
+            continue
         if role == "assistant":
             yield _assistant(blocks)
             continue
@@ -56,7 +62,7 @@ def _assistant(blocks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = orjson.dumps(block["input"]).decode()
+    arguments = orjson.dumps(block.get("input") or {}).decode()
     function = {"name": block["name"], "arguments": arguments}
     return {"id": block["id"], "type": "function", "function": function}
 

@@ -1,5 +1,6 @@
 """What dialects make of an engine's answer that is no success, or nothing they understand."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -37,6 +38,18 @@ def chunk_in(event: bytes) -> dict[str, Any] | None:
 
 def is_done(event: bytes) -> bool:
     return event.startswith(b"data:") and event[5:].strip() == b"[DONE]"
+
+
+def arguments_in(function: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a call. Always an object, since clients take nothing else; a model writes what it likes."""
+    try:
+        found = orjson.loads(function.get("arguments") or "{}")
+    except ValueError:
+        # It was cut off, or wrong, in the middle.
+        found = function["arguments"]
+    if found is None:
+        return {}
+    return found if isinstance(found, dict) else {"arguments": found}
 
 
 def choice_in(chunk: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,5 +1,6 @@
 """Ollama's API for chats and generations, made of the engine's own."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,12 +10,12 @@ import orjson
 
 from gateway.dialects.engine_errors import answer_in
 from gateway.dialects.ollama_answer import Lines, Shape, line, whole_of
-from gateway.dialects.ollama_request import NAMES, chat_of, generation_of
+from gateway.dialects.ollama_request import NAMES, chat_of, generation_of, plain_name
 from gateway.dialects.openai import CHAT_PATH, COMPLETIONS_PATH, split_answer, think_filters
 from gateway.dialects.openai_fields import MOST_LOGPROBS
 from gateway.engine_refusals import engine_error
 from gateway.engine_request import EngineRequest, read_object
-from gateway.errors import ApiError, Headers, Refusal
+from gateway.errors import ApiError, Headers, Refusal, Refused
 from gateway.fields import (
     FLAG,
     NUMBER,
@@ -32,6 +33,7 @@ from gateway.fields import (
 )
 from gateway.filters import Filter
 from gateway.policy import Policy
+from gateway.request_errors import model_not_found
 
 OLLAMA_CHAT_PATH = "/api/chat"
 GENERATE_PATH = "/api/generate"
@@ -123,11 +125,13 @@ class Ollama(OllamaVoice):
             body=orjson.dumps(asked),
             parsed=asked,
             stream=asked["stream"],
+            read_s=time.monotonic(),
             names=NAMES if self.is_chat else {**NAMES, "messages": "prompt"},
         )
 
     def filters(self, asked: EngineRequest, policy: Policy) -> Sequence[Filter]:
-        return [*think_filters(asked, policy), Lines(self._shape(asked.parsed, policy), self)]
+        lines = Lines(self._shape(asked.parsed, policy), self, asked.read_s)
+        return [*think_filters(asked, policy), lines]
 
     def stream_headers(self, headers: Headers) -> Headers:
         kept = [(name, value) for name, value in headers if name != b"content-type"]
@@ -139,13 +143,16 @@ class Ollama(OllamaVoice):
         answer = answer_in(body)
         if asked.path == CHAT_PATH:
             answer = split_answer(asked, answer, policy) or answer
-        return orjson.dumps(whole_of(answer, self._shape(asked.parsed, policy)))
+        return orjson.dumps(whole_of(answer, self._shape(asked.parsed, policy), asked.read_s))
 
     def comment(self, text: str) -> bytes:  # noqa: ARG002 - its clients take every line for an answer
         return b""
 
     def _loaded(self, parsed: Mapping[str, Any], policy: Policy) -> EngineRequest:
         """Nothing is asked: a client's way to have the model loaded, which it is."""
+        asked, name = parsed["model"], policy.model.public
+        if name is not None and plain_name(asked) != name:
+            raise Refused(model_not_found(asked, name))
         said = self._shape(parsed, policy).said("")
         answer = line({**said, "done": True, "done_reason": "load"})
         return EngineRequest(method="POST", path=CHAT_PATH, admitted=False, answer=answer)

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from gateway.dialects.engine_errors import choice_in, chunk_in, is_done
+from gateway.dialects.engine_errors import arguments_in, choice_in, chunk_in, is_done
 from gateway.engine_refusals import engine_refused
 from gateway.errors import Voice
 
@@ -45,7 +45,9 @@ def line(said: Mapping[str, Any]) -> bytes:
     return written + b"\n"
 
 
-def whole_of(answer: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
+def whole_of(answer: Mapping[str, Any], shape: Shape, read_s: float) -> dict[str, Any]:
+    """Of the time that it took, how much was for the prompt is not known."""
+    took_ns = _ns_since(read_s)
     choice = answer["choices"][0]
     message = choice.get("message") or {"content": choice.get("text")}
     calls = [_call(call["function"]) for call in message.get("tool_calls") or ()]
@@ -55,16 +57,19 @@ def whole_of(answer: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
         **_logprobs(choice),
         "done": True,
         "done_reason": _reason(choice),
+        "total_duration": took_ns,
         **_counts(answer.get("usage") or {}),
+        "eval_duration": took_ns,
     }
 
 
 class Lines:
     """A filter: the engine's chunks in, lines out. The last one follows the engine's [DONE]."""
 
-    def __init__(self, shape: Shape, voice: Voice) -> None:
+    def __init__(self, shape: Shape, voice: Voice, read_s: float) -> None:
         self._shape = shape
         self._voice = voice
+        self._read_s = read_s
         self._began_s = time.monotonic()
         self._calls: dict[int, dict[str, str]] = {}
         self._reason = "stop"
@@ -115,26 +120,24 @@ class Lines:
         if self._calls:
             calls = [_call(call) for call in self._calls.values()]
             yield line({**self._shape.said("", calls=calls), "done": False})
-        took_ns = int((time.monotonic() - self._began_s) * 1e9)
         yield line(
             {
                 **self._shape.said(""),
                 "done": True,
                 "done_reason": self._reason,
-                "total_duration": took_ns,
+                "total_duration": _ns_since(self._read_s),
                 **_counts(self._usage),
-                "eval_duration": took_ns,
+                "eval_duration": _ns_since(self._began_s),
             }
         )
 
 
 def _call(function: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        arguments = orjson.loads(function.get("arguments") or "{}")
-    except ValueError:
-        # A model may be cut off, or wrong, in the middle of its arguments.
-        arguments = {"arguments": function["arguments"]}
-    return {"function": {"name": function["name"], "arguments": arguments}}
+    return {"function": {"name": function["name"], "arguments": arguments_in(function)}}
+
+
+def _ns_since(moment_s: float) -> int:
+    return int((time.monotonic() - moment_s) * 1e9)
 
 
 def _reason(choice: Mapping[str, Any]) -> str:
