@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
 from e2e.scenario import PARIS, Appliance, eventually
+from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.core.gates import Healthy
 
 TRIES = 2
 # The engine's cache of these takes 10 kB a token, far more than this limit: the checks refuse it,
@@ -113,6 +116,52 @@ def test_an_engine_that_always_dies_ends_the_run_and_is_left_at_rest(
     assert later is not None
     assert later.attrs["State"] == at_rest.attrs["State"]
     assert later.attrs["RestartCount"] == at_rest.attrs["RestartCount"]
+
+
+# Once too much, and then at rest.
+GREEDY_ONCE = """
+import pathlib, time
+mark = pathlib.Path("/tmp/again")
+if not mark.exists():
+    mark.touch()
+    print("loading", flush=True)
+    held = bytearray(2**30)
+time.sleep(600)
+"""
+
+
+def test_what_ran_out_of_memory_is_told_so_though_docker_started_it_again(
+    appliance: Appliance, engine: docker.DockerClient
+) -> None:
+    """Docker clears exit code and OOMKilled at the restart, sooner than anybody looks."""
+    served = appliance.running("inference")
+    assert served is not None
+    project = f"{appliance.project}-greedy"
+    labels = {"project": project, "service": "inference", "oneoff": "False"}
+    container = engine.containers.run(
+        served.attrs["Config"]["Image"],
+        ["-c", GREEDY_ONCE],
+        entrypoint="python3",
+        user="0",
+        labels={f"com.docker.compose.{name}": value for name, value in labels.items()},
+        mem_limit="64m",
+        memswap_limit="64m",
+        restart_policy={"Name": "unless-stopped"},
+        network_mode="none",
+        detach=True,
+    )
+
+    def began_again() -> bool:
+        container.reload()
+        return container.attrs["RestartCount"] == 1 and container.status == "running"
+
+    try:
+        eventually(began_again, "Docker started it again")
+        assert container.attrs["State"]["ExitCode"] == 0
+        seen = EngineLookout(project).look(Healthy("inference"))
+    finally:
+        container.remove(force=True)
+    assert (seen.exit_code, seen.last_line) == (137, "out of memory")
 
 
 @pytest.mark.long
