@@ -175,6 +175,31 @@ def test_a_client_that_left_before_its_turn_leaves_the_cache_as_it_is() -> None:
     assert conversation.cached_tokens == cached
 
 
+# --- an engine that is stopped ---
+
+
+def test_who_waits_for_a_cancelled_one_hears_that_the_engine_is_stopped(
+    engine: Engine, model: Reciter
+) -> None:
+    with a_busy(engine, model):
+        pass
+    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
+    other = engine.desk._running
+    assert other is not None
+    found = []
+    asking = threading.Thread(target=lambda: found.append(engine.chat("Then")))
+    asking.start()
+    eventually(lambda: len(other.ended._waiters) == 1)
+    engine.desk._loop.call_soon_threadsafe(engine.desk.stop)
+    model.permit(1)
+    asking.join(20)
+    assert [(answer.status, answer.json()["error"]["code"]) for answer in found] == [
+        (503, "engine_stopping")
+    ]
+    # Nor is what comes later kept waiting.
+    assert engine.chat().json()["error"]["code"] == "engine_stopping"
+
+
 # --- an engine that breaks ---
 
 

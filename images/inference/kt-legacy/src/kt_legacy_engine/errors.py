@@ -60,6 +60,15 @@ def not_ready() -> ApiError:
     )
 
 
+def stopping() -> ApiError:
+    return ApiError(
+        503,
+        "engine_stopping",
+        "The engine is being stopped.",
+        headers=(("retry-after", "30"),),
+    )
+
+
 def engine_gone() -> ApiError:
     return ApiError(
         503,
