@@ -256,6 +256,20 @@ def test_an_engine_that_ends_within_a_reply_ends_the_stream_with_an_error(
     assert b"[DONE]" not in received
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_an_engine_that_answers_no_numbers_is_an_error_and_said_to_be_broken(
+    engine: Engine, model: Reciter, temperature: int
+) -> None:
+    model.spoils = True
+    answer = engine.chat(temperature=temperature)
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "engine_gone")
+    assert engine.lost.wait(20)
+    health = engine.get("/health").json()
+    assert health["status"] == "failed"
+    assert "not to be trusted" in health["reason"]
+    assert f"error: {health['reason']}" in engine.log
+
+
 def test_a_warm_up_that_is_too_slow_is_a_failure() -> None:
     times = iter([0.0, 30.0, 30.0, 71.0])
     with pytest.raises(WarmUpFailed, match="took 41 s"):

@@ -10,7 +10,7 @@ from kt_legacy_engine.conversation import Conversation
 from kt_legacy_engine.errors import ApiError, busy, engine_gone, not_ready, stopping
 from kt_legacy_engine.generating import Ask, Event, Finish, Finished, Piece, generate
 from kt_legacy_engine.metrics import Metrics
-from kt_legacy_engine.model import EngineGone, Model, Tokenizer
+from kt_legacy_engine.model import EngineBroken, EngineGone, Model, Tokenizer
 from kt_legacy_engine.stage import Progress, Stage
 from kt_legacy_engine.warming import WarmUpFailed, warm_up
 
@@ -130,7 +130,7 @@ class Desk:
             self.progress.stage = Stage.READY
             for run in iter(self._runs.get, None):
                 self._serve(run, self._conversation)
-        except (EngineGone, WarmUpFailed) as error:
+        except (EngineBroken, EngineGone, WarmUpFailed) as error:
             self.progress.reason = str(error)
             self._say(f"error: {error}")
             self._fail(error)
