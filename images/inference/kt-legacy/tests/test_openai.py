@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from reciting import CHAT, KEY, Engine, Reciter, serving
+from reciting import CHAT, KEY, Answer, Engine, Reciter, serving
 
 # The prompt "Hello" as the tokenizer of these tests has it: begin, user, 5 bytes, assistant.
 PROMPT_TOKENS = 8
@@ -133,6 +133,38 @@ def test_a_completion_has_its_own_shape(client: openai.OpenAI) -> None:
     assert choice.logprobs.text_offset == [0, 1, 2, 3, 4, 5]
     assert reply.usage is not None
     assert reply.usage.prompt_tokens == 5
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_completions_best_tokens_have_the_picked_one_with_them(
+    engine: Engine, stream: bool
+) -> None:
+    # The bias makes it say x, of which the model itself thinks little.
+    bias = {str(ord("x")): 100}
+    answer = engine.complete(
+        logprobs=1, logit_bias=bias, temperature=0, max_tokens=1, stream=stream
+    )
+    (told,) = _logprobs(answer)
+    ((likeliest, picked),) = (list(best) for best in told["top_logprobs"])
+    assert (likeliest, picked) == ("P", "x")
+    assert told["top_logprobs"][0]["x"] == told["token_logprobs"][0]
+    (none_other,) = _logprobs(engine.complete(logprobs=0, max_tokens=1))
+    assert none_other["top_logprobs"] == [{"P": none_other["token_logprobs"][0]}]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_completions_offsets_are_places_in_its_text(stream: bool) -> None:
+    text = "é🐼a\N{REPLACEMENT CHARACTER}b"
+    with serving(Reciter(text)) as engine:
+        told = _logprobs(engine.complete(logprobs=0, stream=stream))
+    offsets = [offset for part in told for offset in part["text_offset"]]
+    # Each byte is a token, and all of one character are where it begins.
+    assert offsets == [at for at, letter in enumerate(text) for _ in letter.encode()]
+
+
+def _logprobs(answer: Answer) -> list[Any]:
+    events = answer.events() if b"data: " in answer.body else [answer.json()]
+    return [e["choices"][0]["logprobs"] for e in events if e["choices"][0]["logprobs"]]
 
 
 def test_a_completion_can_be_streamed_and_asked_for_in_tokens(engine: Engine) -> None:
