@@ -60,6 +60,18 @@ def test_a_stream_ends_with_its_usage_when_asked_for(engine: Engine) -> None:
     assert all(event["usage"] is None for event in events)
 
 
+def test_usage_that_nobody_minds_is_not_told(engine: Engine) -> None:
+    events = engine.chat(stream=True, stream_options={"include_usage": None}).events()
+    assert all("usage" not in event for event in events)
+
+
+@pytest.mark.parametrize("top_k", [-1, 0, None])
+def test_a_top_k_that_means_all_rules_nothing_out(engine: Engine, top_k: int | None) -> None:
+    # Hardly likely, and nearly certain to be met among as many draws.
+    said = engine.chat(top_k=top_k, seed=1, temperature=2, max_tokens=200, ignore_eos=True).json()
+    assert set(said["choices"][0]["message"]["content"]) - set("Paris.")
+
+
 def test_openais_client_reads_a_stream(client: openai.OpenAI) -> None:
     chunks = list(hello(client, stream=True, stream_options={"include_usage": True}))
     said = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
@@ -220,6 +232,7 @@ def test_without_the_key_nothing_but_health_answers(
         ),
         ({"temperature": -1}, "temperature"),
         ({"top_p": 2}, "top_p"),
+        ({"top_k": -2}, "top_k"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"n": 2}, "n"),
         ({"tools": [{"type": "function"}]}, "tools"),

@@ -110,7 +110,7 @@ class Asking:
         return Sampling(
             temperature=self.temperature if temperature is None else temperature,
             top_p=self.top_p if top_p is None else top_p,
-            top_k=request.top_k or 0,
+            top_k=max(request.top_k or 0, 0),
             # NumPy's seeds are not negative.
             seed=None if request.seed is None else request.seed % 2**64,
             presence_penalty=request.presence_penalty or 0.0,

@@ -24,7 +24,7 @@ class _Table(BaseModel):
 
 
 class StreamOptions(_Table):
-    include_usage: bool = False
+    include_usage: bool | None = None
 
 
 class Part(_Table):
@@ -48,7 +48,7 @@ class _Common(_Table):
     """What both kinds share. None: the client does not mind.
 
     `rid`: the request's id, by which it can be aborted. `ignore_eos`, `min_tokens`, `top_k`: not
-    OpenAI's, for measuring.
+    OpenAI's, for measuring. `top_k` -1 and 0: all.
     """
 
     model: str
@@ -57,7 +57,7 @@ class _Common(_Table):
     ignore_eos: bool = False
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=0)
+    top_k: int | None = Field(None, ge=-1)
     seed: int | None = Field(None, ge=-_SEED, lt=_SEED)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
@@ -83,7 +83,7 @@ class _Common(_Table):
 
     @property
     def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
 class ResponseFormat(_Table):
