@@ -254,6 +254,27 @@ def test_what_can_not_be_done_is_refused_by_name(
     assert str(answer.json()["error"]["param"]).startswith(param)
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        pytest.param(None, id="none"),
+        pytest.param(["one", "two"], id="several"),
+        pytest.param({"text": "x"}, id="a table"),
+        pytest.param([], id="no tokens"),
+        pytest.param([100_000], id="no token of this model"),
+        pytest.param("x" * 5000, id="too long"),
+    ],
+)
+def test_a_completions_prompt_is_refused_by_its_name(engine: Engine, prompt: Any) -> None:
+    answer = engine.complete(prompt=prompt)
+    assert answer.status == 400
+    assert answer.json()["error"]["param"] == "prompt"
+
+
+def test_one_of_several_forms_is_refused_without_the_form(engine: Engine) -> None:
+    assert engine.chat(stop=3).json()["error"]["param"] == "stop"
+
+
 def test_another_model_is_not_found(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="only 'tiny'"):
         client.chat.completions.create(model="other", messages=[{"role": "user", "content": "x"}])

@@ -78,13 +78,13 @@ def engine_gone() -> ApiError:
     )
 
 
-def prompt_too_long(prompt_tokens: int, context_tokens: int) -> ApiError:
+def prompt_too_long(prompt_tokens: int, context_tokens: int, param: str) -> ApiError:
     return ApiError(
         400,
         "context_length_exceeded",
         f"The prompt has {prompt_tokens} tokens. The context has {context_tokens}, of which at "
         "least one must be left for the reply.",
-        param="messages",
+        param=param,
     )
 
 

@@ -177,5 +177,7 @@ def check(request: Request) -> None:
 def _refused(error: ValidationError) -> ApiError:
     """Names the field, and nothing of what the client sent."""
     found: Mapping[str, Any] = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(step) for step in found["loc"] if not str(step).startswith("list["))
+    # Of a field with several forms the form is a step too: `str`, `list[int]`.
+    steps = [str(step) for step in found["loc"] if step != "str"]
+    place = ".".join(step for step in steps if not step.startswith("list["))
     return bad_request(f"{place or 'the body'}: {found['msg']}", place or None)
