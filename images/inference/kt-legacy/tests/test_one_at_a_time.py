@@ -111,11 +111,14 @@ def test_the_next_request_waits_for_one_that_is_being_cancelled(
     assert found[0].json()["choices"][0]["message"]["content"] == "Paris."
 
 
+@pytest.mark.parametrize("rid", ["mine", "cmpl-mine", "chatcmpl-mine"])
 @pytest.mark.parametrize("form", ["{}", "chatcmpl-{}"])
-def test_a_request_is_aborted_by_its_id(engine: Engine, model: Reciter, form: str) -> None:
-    with a_busy(engine, model, rid="mine", stream=True) as client:
+def test_a_request_is_aborted_by_its_id(
+    engine: Engine, model: Reciter, form: str, rid: str
+) -> None:
+    with a_busy(engine, model, rid=rid, stream=True) as client:
         assert engine.post("/abort_request", rid="other").json() == {"aborted": False}
-        assert engine.post("/abort_request", rid=form.format("mine")).json() == {"aborted": True}
+        assert engine.post("/abort_request", rid=form.format(rid)).json() == {"aborted": True}
         model.permit(1)
         received = b""
         while b"[DONE]" not in received:
