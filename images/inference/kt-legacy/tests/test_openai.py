@@ -102,6 +102,26 @@ def test_min_tokens_goes_on_past_the_end_and_past_stop_strings(engine: Engine) -
     assert said["choices"][0]["message"]["content"].startswith("Paris...")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("min_tokens", "stop", "said"),
+    [
+        pytest.param(3, ["ri"], "Pa", id="ends after it"),
+        pytest.param(4, ["ri"], "Paris.", id="ends with it"),
+        pytest.param(
+            3, ["ar", "arx"], "Paris.", id="ends within it, and may be another's beginning"
+        ),
+        pytest.param(3, ["rix"], "Paris.", id="almost"),
+        pytest.param(6, ["."], "Paris.", id="ends with the reply"),
+    ],
+)
+def test_a_stop_string_counts_where_it_ends_after_min_tokens(
+    engine: Engine, min_tokens: int, stop: list[str], said: str, stream: bool
+) -> None:
+    answer = engine.complete(min_tokens=min_tokens, stop=stop, stream=stream, max_tokens=6)
+    assert (answer.said() if stream else answer.json()["choices"][0]["text"]) == said
+
+
 def test_ignore_eos_goes_on_to_the_limit(engine: Engine) -> None:
     said = engine.chat(ignore_eos=True, max_tokens=10).json()
     assert said["choices"][0]["finish_reason"] == "length"
