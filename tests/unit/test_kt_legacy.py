@@ -163,6 +163,23 @@ def test_positions_are_computed_as_the_model_was_trained(tree: Tree, rotary: str
             id="beyond the model",
         ),
         pytest.param(
+            [LAYERS, EXPERTS, EMBEDDING, HEAD | {"layers": "60"}],
+            "rule 4 (head 60 on cuda:0): the model has no such modules: its head is in no layer: "
+            "leave `layers` out",
+            id="head of a layer",
+        ),
+        pytest.param(
+            [LAYERS, EXPERTS, EMBEDDING | {"layers": "1-"}, HEAD],
+            "its embedding is in no layer: leave `layers` out",
+            id="embedding of layers",
+        ),
+        pytest.param(
+            [LAYERS | {"device": "cuda:1"}, EXPERTS, EMBEDDING, HEAD | {"device": "cuda:1"}],
+            "it uses cuda:1 and not cuda:0: cards are counted from 0 over those that the engine "
+            "gets, which the setting gpus chooses",
+            id="the first card left out",
+        ),
+        pytest.param(
             [LAYERS, EXPERTS, EXPERTS | {"layers": "5"}, EMBEDDING, HEAD],
             "rule 3 (experts 5 on cpu): it never applies",
             id="covered",

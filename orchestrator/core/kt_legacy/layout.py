@@ -53,6 +53,7 @@ def problems(form: Form, tree: Tree, *, gpus: int | None, marlin: bool) -> Itera
             if rule.last is not None and rule.last >= tree.layers:
                 yield f"{where}: the model's layers end with {tree.layers - 1}"
     yield from _homeless(form, tree)
+    yield from _left_out(form)
     if gpus is not None and form.gpus > gpus:
         yield f"it takes {form.gpus} GPUs, and this host has {gpus}"
     yield from _back_and_forth(form, tree)
@@ -102,6 +103,8 @@ def _all(part: Part, tree: Tree) -> range:
 
 
 def _has(rule: Assignment, tree: Tree) -> str:
+    if rule.modules in {"embedding", "head"}:
+        return f"its {rule.modules} is in no layer: leave `layers` out"
     layers = _all(rule.modules, tree)
     return f"its layers with {rule.modules} are {layers.start} to {layers.stop - 1}"
 
@@ -113,6 +116,16 @@ def _homeless(form: Form, tree: Tree) -> Iterator[str]:
         if missing:
             of = f" of layers {_listed(missing)}" if part in {"layers", "experts"} else ""
             yield f"no rule says where {part}{of} live"
+
+
+def _left_out(form: Form) -> Iterator[str]:
+    """A card that it would be given for nothing."""
+    used = {rule.gpu for rule in form.rules}
+    if unused := [f"cuda:{card}" for card in range(form.gpus) if card not in used]:
+        yield (
+            f"it uses cuda:{form.gpus - 1} and not {', '.join(unused)}: cards are counted from 0 "
+            "over those that the engine gets, which the setting gpus chooses"
+        )
 
 
 def _back_and_forth(form: Form, tree: Tree) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Stands in for the process with the model: `python3 fake_worker.py BEHAVIOUR FD`.
 
-serves, loads (for ever, at half), refuses (exit code 3), "ends 255" (that exit code), crashes (SIGABRT) or
-breaks (at the first chat).
+serves, loads (for ever, at half), refuses (exit code 3), "ends 255" (that exit code), crashes (SIGABRT),
+breaks (at the first chat) or spoils (its logits, from there on).
 """
 
 import json
@@ -41,6 +41,8 @@ def main(behaviour: str, fd: int) -> int:
     model = Reciter(capacity=spec.cache_lens)
     if behaviour == "breaks":
         model = _Breaking(capacity=spec.cache_lens)
+    if behaviour == "spoils":
+        model = _Spoiling(capacity=spec.cache_lens)
     ready = Ready(capacity=spec.cache_lens, vocabulary=VOCABULARY, about=("GPU: none",))
     server.serve(model, ready)
     return 0
@@ -52,6 +54,12 @@ class _Breaking(Reciter):
     def extend(self, tokens: Sequence[int]) -> Logits:
         if len(tokens) > 8:
             os._exit(9)
+        return super().extend(tokens)
+
+
+class _Spoiling(Reciter):
+    def extend(self, tokens: Sequence[int]) -> Logits:
+        self.spoils = self.spoils or len(tokens) > 8
         return super().extend(tokens)
 
 

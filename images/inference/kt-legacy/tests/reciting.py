@@ -68,6 +68,7 @@ class Reciter:
     calls: "queue.Queue[tuple[int, int]]" = field(default_factory=queue.Queue)
     fails: Exception | None = None
     permits: threading.Semaphore | None = None
+    spoils: bool = False
 
     def extend(self, tokens: Sequence[int]) -> Logits:
         self.calls.put((len(self.sequence), len(tokens)))
@@ -87,6 +88,8 @@ class Reciter:
         logits = np.zeros(VOCABULARY, dtype=np.float32)
         logits[ord(".")] = 10
         logits[self.next()] = 20
+        if self.spoils:
+            logits[0] = np.nan
         return logits
 
     def next(self) -> int:

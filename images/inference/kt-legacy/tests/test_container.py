@@ -214,6 +214,16 @@ def test_an_engine_that_ends_later_ends_it_too(container: Container) -> None:
     assert "ended by itself with exit code 9" in words
 
 
+def test_an_engine_that_answers_no_numbers_is_ended_at_once(container: Container) -> None:
+    container.behaviour = "spoils"
+    process = container.start()
+    eventually(lambda: container.health()[0] == 200)
+    assert container.chat("a long prompt") == 503
+    _, words = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "error: the engine's logits are no numbers" in words
+
+
 def test_a_model_outlives_nobody(container: Container) -> None:
     process = container.start()
     eventually(lambda: container.health()[0] == 200)

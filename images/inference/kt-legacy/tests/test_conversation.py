@@ -1,8 +1,12 @@
 """What is read again, and what is not."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 
 from kt_legacy_engine.conversation import Cancelled, Conversation, Counters
+from kt_legacy_engine.model import EngineBroken, Logits
 from reciting import CHUNK, Reciter
 
 
@@ -78,3 +82,33 @@ def test_a_cancelled_prompt_stops_between_two_chunks_and_goes_on_from_there() ->
     assert counters.to_prefill == 0
     assert ask(conversation, prompt) == 16
     assert model.seen() == [(16, 16), (32, 8)]
+
+
+class Spoilt(Reciter):
+    def __init__(self, logits: list[float]) -> None:
+        super().__init__()
+        self._logits = logits
+
+    def extend(self, tokens: Sequence[int]) -> Logits:
+        super().extend(tokens)
+        return np.array(self._logits, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [
+        [1.0, float("nan"), 3.0],
+        [float("nan")] * 3,
+        [1.0, float("inf"), 3.0],
+        [-float("inf")] * 3,
+    ],
+)
+def test_an_engine_whose_logits_are_no_numbers_is_broken(logits: list[float]) -> None:
+    conversation, _ = a_conversation(Spoilt(logits))
+    with pytest.raises(EngineBroken, match="not to be trusted"):
+        conversation.read([1], never)
+
+
+def test_a_token_that_the_engine_rules_out_breaks_nothing() -> None:
+    conversation, _ = a_conversation(Spoilt([1.0, -float("inf"), 3.0]))
+    assert conversation.read([1], never)[2] == 3

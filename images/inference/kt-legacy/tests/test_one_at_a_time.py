@@ -111,11 +111,14 @@ def test_the_next_request_waits_for_one_that_is_being_cancelled(
     assert found[0].json()["choices"][0]["message"]["content"] == "Paris."
 
 
+@pytest.mark.parametrize("rid", ["mine", "cmpl-mine", "chatcmpl-mine"])
 @pytest.mark.parametrize("form", ["{}", "chatcmpl-{}"])
-def test_a_request_is_aborted_by_its_id(engine: Engine, model: Reciter, form: str) -> None:
-    with a_busy(engine, model, rid="mine", stream=True) as client:
+def test_a_request_is_aborted_by_its_id(
+    engine: Engine, model: Reciter, form: str, rid: str
+) -> None:
+    with a_busy(engine, model, rid=rid, stream=True) as client:
         assert engine.post("/abort_request", rid="other").json() == {"aborted": False}
-        assert engine.post("/abort_request", rid=form.format("mine")).json() == {"aborted": True}
+        assert engine.post("/abort_request", rid=form.format(rid)).json() == {"aborted": True}
         model.permit(1)
         received = b""
         while b"[DONE]" not in received:
@@ -175,6 +178,31 @@ def test_a_client_that_left_before_its_turn_leaves_the_cache_as_it_is() -> None:
     assert conversation.cached_tokens == cached
 
 
+# --- an engine that is stopped ---
+
+
+def test_who_waits_for_a_cancelled_one_hears_that_the_engine_is_stopped(
+    engine: Engine, model: Reciter
+) -> None:
+    with a_busy(engine, model):
+        pass
+    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
+    other = engine.desk._running
+    assert other is not None
+    found = []
+    asking = threading.Thread(target=lambda: found.append(engine.chat("Then")))
+    asking.start()
+    eventually(lambda: len(other.ended._waiters) == 1)
+    engine.desk._loop.call_soon_threadsafe(engine.desk.stop)
+    model.permit(1)
+    asking.join(20)
+    assert [(answer.status, answer.json()["error"]["code"]) for answer in found] == [
+        (503, "engine_stopping")
+    ]
+    # Nor is what comes later kept waiting.
+    assert engine.chat().json()["error"]["code"] == "engine_stopping"
+
+
 # --- an engine that breaks ---
 
 
@@ -229,6 +257,20 @@ def test_an_engine_that_ends_within_a_reply_ends_the_stream_with_an_error(
                 break
     assert b"200 OK" in received
     assert b"[DONE]" not in received
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_an_engine_that_answers_no_numbers_is_an_error_and_said_to_be_broken(
+    engine: Engine, model: Reciter, temperature: int
+) -> None:
+    model.spoils = True
+    answer = engine.chat(temperature=temperature)
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "engine_gone")
+    assert engine.lost.wait(20)
+    health = engine.get("/health").json()
+    assert health["status"] == "failed"
+    assert "not to be trusted" in health["reason"]
+    assert f"error: {health['reason']}" in engine.log
 
 
 def test_a_warm_up_that_is_too_slow_is_a_failure() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from reciting import CHAT, KEY, Engine, Reciter, serving
+from reciting import CHAT, KEY, Answer, Engine, Reciter, serving
 
 # The prompt "Hello" as the tokenizer of these tests has it: begin, user, 5 bytes, assistant.
 PROMPT_TOKENS = 8
@@ -60,6 +60,18 @@ def test_a_stream_ends_with_its_usage_when_asked_for(engine: Engine) -> None:
     assert all(event["usage"] is None for event in events)
 
 
+def test_usage_that_nobody_minds_is_not_told(engine: Engine) -> None:
+    events = engine.chat(stream=True, stream_options={"include_usage": None}).events()
+    assert all("usage" not in event for event in events)
+
+
+@pytest.mark.parametrize("top_k", [-1, 0, None])
+def test_a_top_k_that_means_all_rules_nothing_out(engine: Engine, top_k: int | None) -> None:
+    # Hardly likely, and nearly certain to be met among as many draws.
+    said = engine.chat(top_k=top_k, seed=1, temperature=2, max_tokens=200, ignore_eos=True).json()
+    assert set(said["choices"][0]["message"]["content"]) - set("Paris.")
+
+
 def test_openais_client_reads_a_stream(client: openai.OpenAI) -> None:
     chunks = list(hello(client, stream=True, stream_options={"include_usage": True}))
     said = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
@@ -88,6 +100,26 @@ def test_min_tokens_goes_on_past_the_end_and_past_stop_strings(engine: Engine) -
     said = engine.chat(min_tokens=9, stop=["is"], max_tokens=20, temperature=0).json()
     # The model has nothing more to say than full stops.
     assert said["choices"][0]["message"]["content"].startswith("Paris...")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("min_tokens", "stop", "said"),
+    [
+        pytest.param(3, ["ri"], "Pa", id="ends after it"),
+        pytest.param(4, ["ri"], "Paris.", id="ends with it"),
+        pytest.param(
+            3, ["ar", "arx"], "Paris.", id="ends within it, and may be another's beginning"
+        ),
+        pytest.param(3, ["rix"], "Paris.", id="almost"),
+        pytest.param(6, ["."], "Paris.", id="ends with the reply"),
+    ],
+)
+def test_a_stop_string_counts_where_it_ends_after_min_tokens(
+    engine: Engine, min_tokens: int, stop: list[str], said: str, stream: bool
+) -> None:
+    answer = engine.complete(min_tokens=min_tokens, stop=stop, stream=stream, max_tokens=6)
+    assert (answer.said() if stream else answer.json()["choices"][0]["text"]) == said
 
 
 def test_ignore_eos_goes_on_to_the_limit(engine: Engine) -> None:
@@ -133,6 +165,38 @@ def test_a_completion_has_its_own_shape(client: openai.OpenAI) -> None:
     assert choice.logprobs.text_offset == [0, 1, 2, 3, 4, 5]
     assert reply.usage is not None
     assert reply.usage.prompt_tokens == 5
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_completions_best_tokens_have_the_picked_one_with_them(
+    engine: Engine, stream: bool
+) -> None:
+    # The bias makes it say x, of which the model itself thinks little.
+    bias = {str(ord("x")): 100}
+    answer = engine.complete(
+        logprobs=1, logit_bias=bias, temperature=0, max_tokens=1, stream=stream
+    )
+    (told,) = _logprobs(answer)
+    ((likeliest, picked),) = (list(best) for best in told["top_logprobs"])
+    assert (likeliest, picked) == ("P", "x")
+    assert told["top_logprobs"][0]["x"] == told["token_logprobs"][0]
+    (none_other,) = _logprobs(engine.complete(logprobs=0, max_tokens=1))
+    assert none_other["top_logprobs"] == [{"P": none_other["token_logprobs"][0]}]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_completions_offsets_are_places_in_its_text(stream: bool) -> None:
+    text = "é🐼a\N{REPLACEMENT CHARACTER}b"
+    with serving(Reciter(text)) as engine:
+        told = _logprobs(engine.complete(logprobs=0, stream=stream))
+    offsets = [offset for part in told for offset in part["text_offset"]]
+    # Each byte is a token, and all of one character are where it begins.
+    assert offsets == [at for at, letter in enumerate(text) for _ in letter.encode()]
+
+
+def _logprobs(answer: Answer) -> list[Any]:
+    events = answer.events() if b"data: " in answer.body else [answer.json()]
+    return [e["choices"][0]["logprobs"] for e in events if e["choices"][0]["logprobs"]]
 
 
 def test_a_completion_can_be_streamed_and_asked_for_in_tokens(engine: Engine) -> None:
@@ -188,6 +252,7 @@ def test_without_the_key_nothing_but_health_answers(
         ),
         ({"temperature": -1}, "temperature"),
         ({"top_p": 2}, "top_p"),
+        ({"top_k": -2}, "top_k"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"n": 2}, "n"),
         ({"tools": [{"type": "function"}]}, "tools"),
@@ -207,6 +272,27 @@ def test_what_can_not_be_done_is_refused_by_name(
     assert answer.status == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert str(answer.json()["error"]["param"]).startswith(param)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        pytest.param(None, id="none"),
+        pytest.param(["one", "two"], id="several"),
+        pytest.param({"text": "x"}, id="a table"),
+        pytest.param([], id="no tokens"),
+        pytest.param([100_000], id="no token of this model"),
+        pytest.param("x" * 5000, id="too long"),
+    ],
+)
+def test_a_completions_prompt_is_refused_by_its_name(engine: Engine, prompt: Any) -> None:
+    answer = engine.complete(prompt=prompt)
+    assert answer.status == 400
+    assert answer.json()["error"]["param"] == "prompt"
+
+
+def test_one_of_several_forms_is_refused_without_the_form(engine: Engine) -> None:
+    assert engine.chat(stop=3).json()["error"]["param"] == "stop"
 
 
 def test_another_model_is_not_found(client: openai.OpenAI) -> None:

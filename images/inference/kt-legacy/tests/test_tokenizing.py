@@ -92,6 +92,31 @@ def test_sampling_is_by_default_what_the_makers_say() -> None:
     assert default_sampling(HF) == (0.6, 0.95)
 
 
+@pytest.mark.parametrize(
+    ("said", "sampling"),
+    [
+        ("{}", (1.0, 1.0)),
+        ('{"temperature": 0.6, "top_p": 0.9}', (0.6, 0.9)),
+        ('{"temperature": null, "top_p": null}', (1.0, 1.0)),
+        ('{"do_sample": null, "temperature": 0.6}', (0.6, 1.0)),
+        # Always the likeliest: what else they say is not used.
+        ('{"do_sample": false}', (0.0, 1.0)),
+        ('{"do_sample": false, "temperature": 0.6, "top_p": 0.9}', (0.0, 1.0)),
+    ],
+)
+def test_what_the_makers_say_of_sampling_is_meant(
+    tmp_path: Path, said: str, sampling: tuple[float, float]
+) -> None:
+    (tmp_path / "generation_config.json").write_text(said)
+    assert default_sampling(tmp_path) == sampling
+
+
+def test_an_end_that_is_not_said_is_that_of_the_tokenizer(tmp_path: Path) -> None:
+    shutil.copytree(HF, tmp_path / "hf")
+    (tmp_path / "hf/generation_config.json").write_text('{"eos_token_id": null}')
+    assert FileTokenizer(tmp_path / "hf", "").end_tokens == {1}
+
+
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
 def test_a_folder_without_its_files_is_refused_by_name(tmp_path: Path, name: str) -> None:
     shutil.copytree(HF, tmp_path / "hf")

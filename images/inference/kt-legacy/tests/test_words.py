@@ -132,5 +132,33 @@ def test_however_a_text_is_cut_what_is_sent_is_the_same(text: str, size: int) ->
         assert "Xa" not in sent
 
 
+@given(st.text(alphabet="abX", max_size=40), st.integers(1, 5), st.integers(0, 40))
+def test_a_stop_string_that_ends_early_is_passed_over_however_a_text_is_cut(
+    text: str, size: int, early: int
+) -> None:
+    stops = Stops(["aXb", "abXab", "Xa"])
+    pieces = [text[:early], *(text[at : at + size] for at in range(early, len(text), size))]
+    sent, met = "", False
+    for number, piece in enumerate(pieces):
+        said, met = stops.push(piece, early=number == 0)
+        sent += said
+        if met:
+            break
+    if not met:
+        sent += stops.end()
+    ends = [
+        at + len(stop)
+        for stop in ("aXb", "abXab", "Xa")
+        for at in range(len(text))
+        if text.startswith(stop, at) and at + len(stop) > early
+    ]
+    assert met == bool(ends)
+    assert text.startswith(sent)
+    if not ends:
+        assert sent == text
+    else:
+        assert len(sent) < min(ends) + size
+
+
 def test_what_can_not_become_a_stop_is_not_held_back() -> None:
     assert Stops(["END"]).push("a b c") == ("a b c", False)

@@ -100,9 +100,9 @@ class App:
 
     async def _abort(self, _scope: Scope, receive: Receive, send: Send) -> None:
         rid = read_abort(await read_body(receive)).rid
-        for prefix in ("chatcmpl-", "cmpl-"):
-            rid = rid.removeprefix(prefix)
-        await answer_json(send, 200, {"aborted": self._desk.abort(rid)})
+        # The client's own id, which may begin so too, or the reply's.
+        ids = (rid, rid.removeprefix("chatcmpl-"), rid.removeprefix("cmpl-"))
+        await answer_json(send, 200, {"aborted": any(map(self._desk.abort, ids))})
 
     async def _tokenize(self, _scope: Scope, receive: Receive, send: Send) -> None:
         found = await self._asking.tokenized(read_tokenize(await read_body(receive)))

@@ -43,15 +43,12 @@ class Asking:
 
     async def chat(self, request: ChatRequest) -> Ask:
         messages = [message.plain() for message in request.messages]
-        return await self._ask(request, lambda: self.tokenizer.encode_chat(messages))
+        return await self._ask(
+            request, lambda: self.tokenizer.encode_chat(messages), param="messages"
+        )
 
     async def completion(self, request: CompletionRequest) -> Ask:
-        prompt = request.prompt
-        if isinstance(prompt, str):
-            return await self._ask(request, lambda: self.tokenizer.encode(prompt))
-        if all(isinstance(token, int) for token in prompt):
-            return await self._ask(request, lambda: self._known(prompt))
-        return await self._ask(request, lambda: self.tokenizer.encode(str(prompt[0])))
+        return await self._ask(request, lambda: self._encoded(request.prompt), param="prompt")
 
     async def tokenized(self, request: TokenizeRequest) -> Tokenized:
         """Needs no model, and so no turn: it is answered while a reply is made."""
@@ -67,13 +64,20 @@ class Asking:
         end = b"".join(self.tokenizer.raw(token) for token in tokens[-_END_TOKENS:])
         return Tokenized(count=len(tokens), opens_thinking=end.rstrip().endswith(_THINK))
 
+    def _encoded(self, prompt: str | list[int] | list[str]) -> list[int]:
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        if all(isinstance(token, int) for token in prompt):
+            return self._known(prompt)
+        return self.tokenizer.encode(str(prompt[0]))
+
     def _known(self, tokens: list[int] | list[str]) -> list[int]:
         numbers = [int(token) for token in tokens]
         if any(not 0 <= token < self.vocabulary for token in numbers):
             raise ValueError(f"tokens of this model are numbers from 0 to {self.vocabulary - 1}")
         return numbers
 
-    async def _ask(self, request: Request, encode: Callable[[], list[int]]) -> Ask:
+    async def _ask(self, request: Request, encode: Callable[[], list[int]], *, param: str) -> Ask:
         if request.model != self.model_name:
             raise unknown_model(request.model, self.model_name)
         check(request)
@@ -81,11 +85,11 @@ class Asking:
             # A long prompt takes a while: not in the event loop.
             prompt = tuple(await asyncio.to_thread(encode))
         except ValueError as error:
-            raise bad_request(str(error), "messages") from None
+            raise bad_request(str(error), param) from None
         if not prompt:
-            raise bad_request("The prompt is empty.", "prompt")
+            raise bad_request("The prompt is empty.", param)
         if len(prompt) >= self.context_tokens:
-            raise prompt_too_long(len(prompt), self.context_tokens)
+            raise prompt_too_long(len(prompt), self.context_tokens, param)
         # Both are upper bounds: a reply that meets the end of the context ends with `length`.
         limit = min(
             request.limit or self.max_tokens, self.max_tokens, self.context_tokens - len(prompt)
@@ -110,7 +114,7 @@ class Asking:
         return Sampling(
             temperature=self.temperature if temperature is None else temperature,
             top_p=self.top_p if top_p is None else top_p,
-            top_k=request.top_k or 0,
+            top_k=max(request.top_k or 0, 0),
             # NumPy's seeds are not negative.
             seed=None if request.seed is None else request.seed % 2**64,
             presence_penalty=request.presence_penalty or 0.0,

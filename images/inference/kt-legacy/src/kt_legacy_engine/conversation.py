@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kt_legacy_engine.model import Logits, Model
+import numpy as np
+
+from kt_legacy_engine.model import EngineBroken, Logits, Model
 
 
 class Cancelled(Exception):
@@ -70,6 +72,11 @@ class Conversation:
 
     def _extend(self, tokens: Sequence[int]) -> Logits:
         logits = self._model.extend(tokens)
+        # Where one is no number, the highest is none either.
+        if not np.isfinite(logits.max()):
+            raise EngineBroken(
+                "the engine's logits are no numbers: what it has in its memory is not to be trusted"
+            )
         self._cached += tokens
         return logits
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 from kt_legacy_engine.conversation import Conversation
-from kt_legacy_engine.errors import ApiError, busy, engine_gone, not_ready
+from kt_legacy_engine.errors import ApiError, busy, engine_gone, not_ready, stopping
 from kt_legacy_engine.generating import Ask, Event, Finish, Finished, Piece, generate
 from kt_legacy_engine.metrics import Metrics
-from kt_legacy_engine.model import EngineGone, Model, Tokenizer
+from kt_legacy_engine.model import EngineBroken, EngineGone, Model, Tokenizer
 from kt_legacy_engine.stage import Progress, Stage
 from kt_legacy_engine.warming import WarmUpFailed, warm_up
 
@@ -63,6 +63,7 @@ class Desk:
         self._loop = asyncio.get_running_loop()
         self._runs: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._running: Run | None = None
+        self._stopped = False
         self._conversation: Conversation | None = None
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self.progress = Progress()
@@ -79,7 +80,7 @@ class Desk:
                 self.metrics.refused += 1
                 raise busy()
             await other.ended.wait()
-            # It may have ended with the engine.
+            # It may have ended with the engine, or for its stop.
             self._refuse_unready()
         run = self._running = Run(ask, rid, left)
         self._runs.put(run)
@@ -88,6 +89,9 @@ class Desk:
     def _refuse_unready(self) -> None:
         if self.progress.stage is Stage.FAILED:
             raise engine_gone()
+        if self._stopped:
+            # The thread takes up nothing more: whoever waits for it would hear nothing.
+            raise stopping()
         if self.progress.stage is not Stage.READY:
             raise not_ready()
 
@@ -100,6 +104,7 @@ class Desk:
 
     def stop(self) -> None:
         """Cancels what runs; the thread ends after it."""
+        self._stopped = True
         if self._running is not None:
             self._running.cancel()
         self._runs.put(None)
@@ -125,7 +130,7 @@ class Desk:
             self.progress.stage = Stage.READY
             for run in iter(self._runs.get, None):
                 self._serve(run, self._conversation)
-        except (EngineGone, WarmUpFailed) as error:
+        except (EngineBroken, EngineGone, WarmUpFailed) as error:
             self.progress.reason = str(error)
             self._say(f"error: {error}")
             self._fail(error)

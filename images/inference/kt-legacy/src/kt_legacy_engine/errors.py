@@ -60,6 +60,15 @@ def not_ready() -> ApiError:
     )
 
 
+def stopping() -> ApiError:
+    return ApiError(
+        503,
+        "engine_stopping",
+        "The engine is being stopped.",
+        headers=(("retry-after", "30"),),
+    )
+
+
 def engine_gone() -> ApiError:
     return ApiError(
         503,
@@ -69,13 +78,13 @@ def engine_gone() -> ApiError:
     )
 
 
-def prompt_too_long(prompt_tokens: int, context_tokens: int) -> ApiError:
+def prompt_too_long(prompt_tokens: int, context_tokens: int, param: str) -> ApiError:
     return ApiError(
         400,
         "context_length_exceeded",
         f"The prompt has {prompt_tokens} tokens. The context has {context_tokens}, of which at "
         "least one must be left for the reply.",
-        param="messages",
+        param=param,
     )
 
 

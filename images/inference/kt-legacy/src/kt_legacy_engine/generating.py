@@ -123,12 +123,8 @@ class _Reply:
         return frozenset()
 
     def _say(self, token: int, logits: Logits) -> tuple[Piece, bool]:
-        text = self._words.push(token)
-        if self._count <= self._ask.min_tokens:
-            # A stop string must not end it yet, nor be held back.
-            stopped = False
-        else:
-            text, stopped = self._stops.push(text)
+        early = self._count <= self._ask.min_tokens
+        text, stopped = self._stops.push(self._words.push(token), early=early)
         return Piece(text, self._chances(token, logits)), stopped
 
     def _close(self, finish: Finish) -> Generator[Event, None, None]:

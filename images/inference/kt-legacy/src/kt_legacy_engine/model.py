@@ -10,7 +10,11 @@ Logits = NDArray[np.float32]
 
 
 class EngineGone(Exception):
-    """The process with the model ended, or what it says makes no sense: it can't be used again."""
+    """The process with the model ended."""
+
+
+class EngineBroken(Exception):
+    """What the process with the model says makes no sense: it can't be used again."""
 
 
 class Model(Protocol):

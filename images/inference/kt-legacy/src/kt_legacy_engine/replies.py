@@ -1,5 +1,6 @@
 """The shapes of OpenAI's answers: whole, and piece by piece."""
 
+import codecs
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -111,6 +112,8 @@ class CompletionShape(Shape):
     def __init__(self, *, id_: str, model: str, created: int, tokenizer: Tokenizer) -> None:
         super().__init__(id_=id_, model=model, created=created, tokenizer=tokenizer)
         self._head |= {"object": "text_completion"}
+        # Tokens may end within a character: it counts once it is whole.
+        self._characters = codecs.getincrementaldecoder("utf-8")("replace")
         self._offset = 0
 
     def opening(self) -> bytes | None:
@@ -149,14 +152,18 @@ class CompletionShape(Shape):
     def _logprobs(self, chances: Sequence[Chance]) -> dict[str, Any]:
         texts = [self._text(chance.token) for chance in chances]
         offsets = []
-        for text in texts:
+        for chance in chances:
             offsets.append(self._offset)
-            self._offset += len(text)
+            self._offset += len(self._characters.decode(self._tokenizer.raw(chance.token)))
         return {
             "tokens": texts,
             "token_logprobs": [_finite(chance.logprob) for chance in chances],
             "top_logprobs": [
-                {self._text(token): _finite(logprob) for token, logprob in chance.alternatives}
+                {
+                    self._text(token): _finite(logprob)
+                    # The one that was picked too, though it may not be among the likeliest.
+                    for token, logprob in (*chance.alternatives, (chance.token, chance.logprob))
+                }
                 for chance in chances
             ],
             "text_offset": offsets,

@@ -24,7 +24,7 @@ class _Table(BaseModel):
 
 
 class StreamOptions(_Table):
-    include_usage: bool = False
+    include_usage: bool | None = None
 
 
 class Part(_Table):
@@ -48,7 +48,7 @@ class _Common(_Table):
     """What both kinds share. None: the client does not mind.
 
     `rid`: the request's id, by which it can be aborted. `ignore_eos`, `min_tokens`, `top_k`: not
-    OpenAI's, for measuring.
+    OpenAI's, for measuring. `top_k` -1 and 0: all.
     """
 
     model: str
@@ -57,7 +57,7 @@ class _Common(_Table):
     ignore_eos: bool = False
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=0)
+    top_k: int | None = Field(None, ge=-1)
     seed: int | None = Field(None, ge=-_SEED, lt=_SEED)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
@@ -83,7 +83,7 @@ class _Common(_Table):
 
     @property
     def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
 class ResponseFormat(_Table):
@@ -177,5 +177,7 @@ def check(request: Request) -> None:
 def _refused(error: ValidationError) -> ApiError:
     """Names the field, and nothing of what the client sent."""
     found: Mapping[str, Any] = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(step) for step in found["loc"] if not str(step).startswith("list["))
+    # Of a field with several forms the form is a step too: `str`, `list[int]`.
+    steps = [str(step) for step in found["loc"] if step != "str"]
+    place = ".".join(step for step in steps if not step.startswith("list["))
     return bad_request(f"{place or 'the body'}: {found['msg']}", place or None)

@@ -87,8 +87,8 @@ class FileTokenizer:
 
     def _end_tokens(self, folder: Path) -> frozenset[int]:
         path = folder / "generation_config.json"
-        said = _read(path).get("eos_token_id", ()) if path.exists() else ()
-        ends = {said} if isinstance(said, int) else set(said)
+        said = _read(path).get("eos_token_id") if path.exists() else None
+        ends = {said} if isinstance(said, int) else set(said or ())
         if (token := self._special.get("eos_token")) is not None:
             ends.add(self._tokenizer.token_to_id(token))
         if not (found := frozenset(ends - {None})):
@@ -101,8 +101,13 @@ def default_sampling(folder: Path) -> tuple[float, float]:
     path = folder / "generation_config.json"
     said = _read(path) if path.exists() else {}
     if said.get("do_sample") is False:
-        return 1.0, 1.0
-    return float(said.get("temperature", 1.0)), float(said.get("top_p", 1.0))
+        # Always the likeliest.
+        return 0.0, 1.0
+    temperature, top_p = said.get("temperature"), said.get("top_p")
+    return (
+        1.0 if temperature is None else float(temperature),
+        1.0 if top_p is None else float(top_p),
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -50,22 +50,33 @@ class Stops:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
         self._held = ""
+        # So many characters of what is held end no stop string: it came too early.
+        self._early = 0
 
-    def push(self, text: str) -> tuple[str, bool]:
-        """What may be sent, and whether a stop string was met. It is not sent itself."""
+    def push(self, text: str, *, early: bool = False) -> tuple[str, bool]:
+        """What may be sent, and whether a stop string was met. It is not sent itself.
+
+        `early`: no stop string counts that ends in `text`; one that only begins there does.
+        """
         self._held += text
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if early:
+            self._early = len(self._held)
+        found = [at for stop in self._stops if (at := self._find(stop)) >= 0]
         if found:
             sent, self._held = self._held[: min(found)], ""
             return sent, True
         keep = max((self._beginning(stop) for stop in self._stops), default=0)
         cut = len(self._held) - keep
         sent, self._held = self._held[:cut], self._held[cut:]
+        self._early = max(0, self._early - cut)
         return sent, False
 
     def end(self) -> str:
         sent, self._held = self._held, ""
         return sent
+
+    def _find(self, stop: str) -> int:
+        return self._held.find(stop, max(0, self._early - len(stop) + 1))
 
     def _beginning(self, stop: str) -> int:
         """How many characters at the end are the beginning of `stop`."""
