@@ -21,6 +21,13 @@ DIES = {
     "watchdog": "Scheduler watchdog timeout (self.watchdog_timeout=3000, self.soft=False)",
     "ends": "nothing that anybody knows",
 }
+# What it says of a process of its own that failed, before and after the load, or of its own first
+# request; it then kills itself.
+GIVES_UP = {
+    "gives-up-early": "Received sigquit from a child process. It usually means the child failed.",
+    "gives-up": "SIGQUIT received. signum=3, frame=None. It usually means one child failed.",
+    "no-warm-up": "Initialization failed. warmup error: Traceback (most recent call last):",
+}
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -48,6 +55,10 @@ def main(behaviour: str, told: Path, arguments: list[str]) -> int:
     if behaviour in {"crashes", "killed"}:
         say("half a line", end="")
         os.kill(os.getpid(), signal.SIGSEGV if behaviour == "crashes" else signal.SIGKILL)
+    if behaviour in GIVES_UP:
+        say("Scheduler hit an exception: Traceback (most recent call last):\nKeyError: 'of ours'")
+        say(GIVES_UP[behaviour])
+        os.kill(os.getpid(), signal.SIGKILL)
     if behaviour == "late":
         say("The server is fired up and ready to roll!")
         behaviour = "no-memory"

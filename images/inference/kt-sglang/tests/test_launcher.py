@@ -83,6 +83,11 @@ class Container:
         return process.returncode, words
 
     def health(self) -> tuple[int, dict[str, Any]]:
+        code, words = self.health_words()
+        found: dict[str, Any] = json.loads(words)
+        return code, found
+
+    def health_words(self) -> tuple[int, str]:
         done = subprocess.run(
             [sys.executable, "-m", "kt_sglang_engine.health"],
             env=self.environment,
@@ -90,8 +95,7 @@ class Container:
             text=True,
             check=False,
         )
-        found: dict[str, Any] = json.loads(done.stdout)
-        return done.returncode, found
+        return done.returncode, done.stdout
 
 
 @pytest.fixture
@@ -319,6 +323,17 @@ def test_a_bar_of_progress_and_warnings_arrive_as_the_engine_writes_them(
     assert words.count("warning: the container lacks SYS_NICE") == 1
 
 
+def test_where_the_progress_cannot_be_written_the_engine_serves_all_the_same(
+    container: Container,
+) -> None:
+    container.environment["STATE_FILE"] = "/nowhere/state.json"
+    with started(container, "serves", "serving") as process:
+        code, words = container.health_words()
+        assert process.poll() is None
+    assert code == 1
+    assert words.startswith("/health: ")
+
+
 # --- ends ---
 
 
@@ -344,6 +359,9 @@ def test_told_to_stop_it_ends_with_0_and_leaves_no_process(
         ("watchdog", 1, "a batch took longer than --watchdog-timeout", "chunked_prefill_size"),
         ("late", 1, "the memory of the GPU is full", "ORCH_GPU_EXPERTS"),
         ("ends", 1, "the engine ended by itself with exit code 1", "orchestrator up"),
+        ("gives-up-early", 1, "a process of the engine failed", "orchestrator up"),
+        ("gives-up", 1, "a process of the engine failed", "orchestrator up"),
+        ("no-warm-up", 1, "a process of the engine failed", "orchestrator up"),
         ("crashes", 128 + signal.SIGSEGV, "the engine was ended by SIGSEGV", "orchestrator up"),
         ("killed", 128 + signal.SIGKILL, "the kernel ended the engine", "orchestrator up"),
     ],

@@ -125,7 +125,11 @@ class _Log:
             self._write_stage()
 
     def _write_stage(self) -> None:
-        """Whole or not at all: the healthcheck reads it at any time."""
+        """Whole or not at all: the healthcheck reads it at any time.
+
+        A full disk must not end the thread: the engine would wait for whoever reads its lines.
+        """
         new = self._state_file.with_suffix(".new")
-        new.write_text(json.dumps(self._stage.record()), encoding="utf-8")
-        new.replace(self._state_file)
+        with contextlib.suppress(OSError):
+            new.write_text(json.dumps(self._stage.record()), encoding="utf-8")
+            new.replace(self._state_file)

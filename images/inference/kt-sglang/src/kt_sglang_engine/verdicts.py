@@ -70,6 +70,13 @@ _CAUSES = (
         "lower chunked_prefill_size in the profile",
         FAILED,
     ),
+    # It then kills itself, which must not be taken for the kernel's doing.
+    _cause(
+        r"(?i)sigquit.* child failed|warmup error: |TokenizerManager hit an exception",
+        "a process of the engine failed, and the engine ended itself",
+        f"see its traceback above, {_UP}",
+        FAILED,
+    ),
 )
 _WARNINGS = (
     (
