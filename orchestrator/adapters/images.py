@@ -1,5 +1,6 @@
 """Makes the stack's images: assembles or pulls their base, and builds them."""
 
+import ast
 import hashlib
 import os
 import subprocess
@@ -28,6 +29,8 @@ PIP_KEYS = {
     "default-timeout": "timeout",
     "retries": "retries",
 }
+# Of its sections those that count for an install, the one that overrules all others last.
+PIP_SECTIONS = ("global", "install", ":env:")
 
 
 def sources_digest(context: Path, recipe: Recipe) -> str:
@@ -144,13 +147,23 @@ def inventory_of(ref: str, scanner: Path) -> str:
 def pip_settings(listing: str) -> str:
     """A pip.conf for builds, from what `pip config list` prints on this host."""
     found: dict[str, str] = {}
-    for line in listing.splitlines():
-        name, _, value = line.partition("=")
-        key = PIP_KEYS.get(name.rsplit(".", 1)[-1])
-        words = [word for word in value.strip().strip("'\"").split() if "file:" not in word]
-        if key and words:
-            found[key] = " ".join(words)
+    for section in PIP_SECTIONS:
+        for line in listing.splitlines():
+            name, _, value = line.partition("=")
+            of, _, option = name.rpartition(".")
+            key = PIP_KEYS.get(option) if of == section else None
+            words = [word for word in _unquoted(value).split() if "file:" not in word]
+            if key and words:
+                found[key] = " ".join(words)
     return "".join(["[global]\n", *(f"{key} = {value}\n" for key, value in found.items())])
+
+
+def _unquoted(value: str) -> str:
+    """Pip prints what Python's `repr` makes of a value, so line breaks as escapes."""
+    try:
+        return str(ast.literal_eval(value.strip()))
+    except (SyntaxError, ValueError):
+        return value.strip()
 
 
 def _pip_config() -> str:

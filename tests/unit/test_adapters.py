@@ -161,8 +161,37 @@ def test_builds_get_the_hosts_index_and_none_of_its_folders() -> None:
     )
     assert images.pip_settings(listing) == (
         "[global]\n"
-        "timeout = 180\n"
         "index-url = https://mirror.example/pypi\n"
         "extra-index-url = https://more.example/pypi\n"
         "trusted-host = mirror.example\n"
+        "timeout = 180\n"
+    )
+
+
+def test_of_pips_settings_those_count_that_count_for_pip_itself() -> None:
+    """Its list is sorted by name; a variable comes before the command's section, that before all others."""
+    listing = "\n".join(
+        [
+            ":env:.index-url='https://variable.example/pypi'",
+            "download.timeout='7'",
+            "global.index-url='https://file.example/pypi'",
+            "global.timeout='60'",
+            "install.timeout='99'",
+        ]
+    )
+    assert images.pip_settings(listing) == (
+        "[global]\nindex-url = https://variable.example/pypi\ntimeout = 99\n"
+    )
+
+
+def test_a_setting_of_several_lines_reaches_the_build_whole() -> None:
+    listing = (
+        r"global.extra-index-url='\nhttps://one.example/pypi\nhttps://two.example/pypi'"
+        "\n"
+        r"global.trusted-host='one.example\ntwo.example'"
+    )
+    assert images.pip_settings(listing) == (
+        "[global]\n"
+        "extra-index-url = https://one.example/pypi https://two.example/pypi\n"
+        "trusted-host = one.example two.example\n"
     )
