@@ -139,6 +139,8 @@ def _ready_world(prepared: Prepared, place: Place, lookout: EngineLookout) -> Wo
     _tell_gateway(prepared, place)
     if prepared.earlier is None:
         _settle_lock(prepared, place)
+    for mounted in (place.configs / "locks", *place.metrics_rules):
+        files.let_containers_read(mounted)
     if prepared.order is not None:
         files.write_order(place.order_file(prepared.profile.name), prepared.order, prepared.owner)
     if prepared.rules and prepared.profile.kt_legacy is not None:

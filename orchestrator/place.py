@@ -66,6 +66,12 @@ class Place:
         return self.state / "headers"
 
     @property
+    def metrics_rules(self) -> tuple[Path, ...]:
+        """What compose.yaml mounts for prometheus."""
+        folder = self.root / "configs"
+        return folder / "prometheus.yml", folder / "prometheus.rules.yml"
+
+    @property
     def images(self) -> Path:
         return self.root / "images"
 

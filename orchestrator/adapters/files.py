@@ -3,8 +3,9 @@
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -70,6 +71,7 @@ def _replace(path: Path, text: str, mode: int, owner: tuple[int, int] | None = N
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, mode)  # a umask may have taken some of it away
         if owner is not None and os.geteuid() == 0:
             os.fchown(descriptor, *owner)
         file.write(text)
@@ -114,6 +116,22 @@ def give_folder(folder: Path, owner: tuple[int, int]) -> None:
             why=str(error),
             next_step=f"sudo install -d -o {owner[0]} -g {owner[1]} {folder}",
         ) from error
+
+
+def let_containers_read(path: Path) -> None:
+    """A file or a folder of this checkout: under a umask of 027 root's clone is root's alone.
+
+    For whoever is not root the containers run as the same user. Where it can't be done, whoever
+    reads it says so.
+    """
+    if os.geteuid() != 0:
+        return
+    for found in (path, *path.rglob("*")):
+        with suppress(OSError):
+            mode = stat.S_IMODE(found.stat().st_mode)
+            wanted = mode | (0o555 if found.is_dir() else 0o444)
+            if mode != wanted:
+                found.chmod(wanted)
 
 
 class JournalFile:

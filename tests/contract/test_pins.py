@@ -19,6 +19,22 @@ def test_images_start_from_the_base_they_are_given(name: str) -> None:
     assert starts == ({"${ROOTFS}"} if name == "base" else {"${BASE}"})
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_an_image_can_be_read_by_its_user_whatever_umask_this_checkout_was_made_under(
+    name: str,
+) -> None:
+    """A build keeps the modes of files, and makes them root's: under umask 027 they are root's alone."""
+    text = (ROOT / "images" / RECIPES[name].dockerfile).read_text(encoding="utf-8")
+    targets = re.findall(r"^COPY (?!--from)[^\n]*/src [^\n]*?(\S+?)/?$", text, re.MULTILINE)
+    assert targets
+    for target in targets:
+        assert re.search(
+            rf"(chmod -R a\+rX {target}|find {target} ! -perm -a\+r -exec chmod a\+rX {{}} \+) && "
+            r".*python3 -m compileall",
+            text.replace("\\\n", ""),
+        )
+
+
 @pytest.mark.parametrize(
     "lock",
     [

@@ -148,6 +148,24 @@ def test_an_images_name_follows_its_digest_and_its_arguments() -> None:
     assert a_build(recipe, "a", {}).ref.startswith("appliance/gateway:")
 
 
+def test_what_containers_read_is_readable_whatever_umask_root_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    locks = tmp_path / "locks"
+    before = os.umask(0o077)
+    try:
+        locks.mkdir()
+        (locks / "cloned.json").write_text("{}", encoding="utf-8")
+        files.write_rules(tmp_path / "rules.yaml", "[]")
+        files.let_containers_read(locks)
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (locks, locks / "cloned.json")]
+    assert modes == [0o755, 0o644]
+    assert (tmp_path / "rules.yaml").stat().st_mode & 0o777 == 0o644
+
+
 def test_builds_get_the_hosts_index_and_none_of_its_folders() -> None:
     listing = "\n".join(
         [

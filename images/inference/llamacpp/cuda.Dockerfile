@@ -48,7 +48,7 @@ RUN pip uninstall -q -y --root-user-action=ignore pip setuptools && \
 COPY --from=builder /out /opt/llama
 COPY --from=builder /src/llama.cpp/LICENSE /opt/llama/
 COPY wire/src inference/placing/src inference/llamacpp/src /opt/app/src/
-RUN python3 -m compileall -q /opt/app/src
+RUN chmod -R a+rX /opt/app/src && python3 -m compileall -q /opt/app/src
 ENV PYTHONPATH=/opt/app/src PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     LLAMA_SERVER=/opt/llama/llama-server \
     NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
