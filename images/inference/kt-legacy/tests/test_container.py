@@ -118,6 +118,8 @@ def serving(container: Container) -> Iterator["subprocess.Popen[str]"]:
 
 def test_it_loads_warms_up_answers_and_ends_when_told_to(container: Container) -> None:
     container.environment["FAKE_WORKER_TOLD"] = str(container.folder / "told.json")
+    # A Chinese indent, and an emoji of two parts: neither is "printable" to Python.
+    container.environment["SYSTEM_MESSAGE"] = "\u3000\u3000你是助手\U0001f469\u200d\U0001f52c"
     process = container.start()
     eventually(lambda: container.health()[0] == 200)
     about = container.health()[1]["about"]

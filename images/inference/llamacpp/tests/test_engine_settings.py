@@ -137,6 +137,14 @@ def test_a_system_message_goes_in_front_where_a_request_has_none(container: Cont
     assert f"[{{'role': 'system', 'content': {as_jinja}}}] + messages" in prelude
 
 
+def test_a_system_message_may_hold_any_sign_that_people_write(container: Container) -> None:
+    message = "\u3000\u3000你是助手\u00a0\U0001f469\u200d\U0001f52c"
+    container.environment["SYSTEM_MESSAGE"] = message
+    with started(container, "serves", "serving"):
+        assert container.parameters.exists()
+    assert message in json.loads(container.parameters.read_text())["chat_template"]
+
+
 @pytest.mark.parametrize(
     ("first_shard", "why"),
     [

@@ -1,6 +1,7 @@
 """What the container was told: its variables, and the lock and the key that two of them name."""
 
 import os
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +37,8 @@ class ConfigurationInvalid(Exception):
 
 
 def _printable(text: str) -> str:
-    if not text.replace("\n", "").replace("\t", "").isprintable():
+    # Not `isprintable`: to Python neither a Chinese indent is, nor what joins the parts of an emoji.
+    if any(unicodedata.category(sign) in {"Cc", "Cs"} for sign in text if sign not in "\n\t"):
         message = "it may hold printable characters, line breaks and tabs only"
         raise ValueError(message)
     return text
