@@ -6,12 +6,9 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import cast
-
-from python_on_whales import DockerClient, DockerException
 
 from orchestrator.core.errors import ActionFailed, BadConfiguration
 from orchestrator.core.images import Build, Recipe
@@ -61,7 +58,6 @@ class DockerImages:
         self._context = context
         self._logs = logs
         self._debian_mirror = debian_mirror
-        self._docker = DockerClient()
 
     def assemble_rootfs(self, ref: str) -> Iterator[str]:
         script = self._context / "base" / "rootfs.sh"
@@ -87,17 +83,16 @@ class DockerImages:
         with NamedTemporaryFile("w", suffix=".pip.conf", encoding="utf-8") as pip:  # mode 0600
             pip.write(pip_settings(_pip_config()))
             pip.flush()
-            lines = self._docker.buildx.build(
-                self._context,
-                file=self._context / build.recipe.dockerfile,
-                build_args={**build.build_args, **proxies},
-                secrets=self._secrets(pip.name),
-                tags=build.ref,
-                load=True,
-                progress="plain",
-                stream_logs=True,
-            )
-            yield from self._kept(build.recipe.name, cast("Iterator[str]", lines))
+            command = [
+                *("docker", "buildx", "build", "--progress", "plain", "--load"),
+                *("--file", str(self._context / build.recipe.dockerfile), "--tag", build.ref),
+                *_each("--build-arg", (f"{k}={v}" for k, v in build.build_args.items())),
+                # Without a value it takes that of its environment: a proxy's may hold a password.
+                *_each("--build-arg", proxies),
+                *_each("--secret", self._secrets(pip.name)),
+                str(self._context),
+            ]
+            yield from self._kept(build.recipe.name, _run(command, os.environ | proxies))
 
     def _kept(self, name: str, lines: Iterator[str]) -> Iterator[str]:
         """Pass lines on, into a log file too. A failure carries the last of them."""
@@ -111,7 +106,7 @@ class DockerImages:
                         file.write(line + "\n")
                         last.append(line)
                         yield line
-        except (DockerException, subprocess.CalledProcessError) as error:
+        except subprocess.CalledProcessError as error:
             reason = next((line for line in reversed(last) if line.strip()), "it said nothing")
             raise ActionFailed(f"{reason.strip()} (all of it: {path})", "\n".join(last)) from error
 
@@ -176,11 +171,25 @@ def _pip_config() -> str:
     return done.stdout
 
 
+def _each(flag: str, values: Iterable[str]) -> Iterator[str]:
+    for value in values:
+        yield from (flag, value)
+
+
 def _run(command: list[str], env: Mapping[str, str]) -> Iterator[str]:
     with subprocess.Popen(  # noqa: S603 - our own script
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     ) as process:
         assert process.stdout is not None  # noqa: S101 - for the type checker
-        yield from process.stdout
+        try:
+            yield from process.stdout
+        except BaseException:  # nobody waits for it any more, and a compiler is silent for minutes
+            process.terminate()
+            raise
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)

@@ -4,13 +4,16 @@ import os
 import stat
 import subprocess
 import sys
+import time
+from collections.abc import Generator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from fakes import a_lock
 from orchestrator.adapters import files, images, secret_files
-from orchestrator.core.errors import AlreadyRunning, BadConfiguration
+from orchestrator.core.errors import ActionFailed, AlreadyRunning, BadConfiguration
 from orchestrator.core.images import RECIPES, Recipe, a_build
 from wire.order import Folder, Order
 
@@ -164,6 +167,60 @@ def test_what_containers_read_is_readable_whatever_umask_root_has(
     modes = [path.stat().st_mode & 0o777 for path in (locks, locks / "cloned.json")]
     assert modes == [0o755, 0o644]
     assert (tmp_path / "rules.yaml").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_build_uses_the_hosts_proxy_and_its_password_is_on_no_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker = tmp_path / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text(
+        """#!/bin/sh
+printf '%s\\n' "$@" >"$TOLD"
+echo "proxy $http_proxy" >>"$TOLD"
+echo '#1 exporting'
+echo '#2 ERROR: no space left on device' >&2
+exit "$ENDS"
+""",
+        encoding="utf-8",
+    )
+    docker.chmod(0o755)
+    told = tmp_path / "told"
+    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("TOLD", str(told))
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://user:hushed@proxy.example:3128")
+    monkeypatch.setenv("ENDS", "0")
+    build = a_build(RECIPES["gateway"], "0" * 64, {"BASE": "a-base"})
+    made = images.DockerImages(tmp_path, tmp_path / "logs", None, None)
+    assert "#1 exporting" in list(made.build(build))
+    words = told.read_text(encoding="utf-8").splitlines()
+    *command, proxy = words
+    assert command[:2] == ["buildx", "build"]
+    assert {"--load", build.ref, "BASE=a-base", str(tmp_path)} <= set(command)
+    assert "hushed" not in " ".join(command)
+    assert command[command.index("http_proxy") - 1] == "--build-arg"
+    assert proxy == "proxy http://user:hushed@proxy.example:3128"
+    monkeypatch.setenv("ENDS", "1")
+    with pytest.raises(ActionFailed, match="no space left on device"):
+        list(made.build(build))
+
+
+def test_a_build_that_nobody_waits_for_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\necho $$\nexec sleep 60\n", encoding="utf-8")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    made = images.DockerImages(tmp_path, tmp_path / "logs", None, None)
+    lines = made.pull("an-image")
+    process = Path("/proc") / next(lines)
+    assert process.exists()
+    began = time.monotonic()
+    cast("Generator[str, None, None]", lines).close()
+    assert time.monotonic() - began < 30
+    assert not process.exists()
 
 
 def test_builds_get_the_hosts_index_and_none_of_its_folders() -> None:
