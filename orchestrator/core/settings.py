@@ -66,11 +66,19 @@ def _cpus_in_order(text: str) -> str:
     return text
 
 
+def _without_password(url: str) -> str:
+    if "@" in url:
+        message = "what stands before the @ would end up in every image"
+        raise ValueError(message)
+    return url
+
+
 RATE = re.compile(r"(\d+)([kKmMgG]?)")
 Folder = Annotated[Path, AfterValidator(_fits_an_env_file)]
 Endpoint = Annotated[
     str, Field(pattern=r"^https?://[^\s?#]+$"), AfterValidator(lambda url: url.rstrip("/"))
 ]
+Mirror = Annotated[str, Field(pattern=r"^https?://\S+$"), AfterValidator(_without_password)]
 Language = Annotated[Literal["", "en", "zh"], BeforeValidator(_language)]
 Rate = Annotated[int, BeforeValidator(_rate), Field(gt=0)]
 
@@ -127,8 +135,8 @@ class Settings(BaseModel):
     base_digest: str | None = Field(
         None, pattern=r"^sha256:[0-9a-f]{64}$", description="pins base_image by content"
     )
-    debian_mirror: str | None = Field(
-        None, pattern=r"^https?://\S+$", description="Debian mirror for images; none: this host's"
+    debian_mirror: Mirror | None = Field(
+        None, description="Debian mirror for images; none: this host's"
     )
     inference_cpus: Annotated[str, AfterValidator(_cpus_in_order)] = Field(
         "",

@@ -181,6 +181,15 @@ def test_cpus_that_docker_would_refuse_are_refused_here(cpus: str) -> None:
         settle((Layer(values={"inference_cpus": cpus}, origins={"inference_cpus": "--x"}),))
 
 
+def test_a_mirror_with_a_password_is_refused_because_images_keep_it(tmp_path: Path) -> None:
+    """Among apt's sources in each of them, and in what `docker history` shows."""
+    with pytest.raises(BadConfiguration) as refusal:
+        settled(tmp_path, {"debian_mirror": "https://user:password@mirror.example/debian"})
+    assert "would end up in every image" in refusal.value.why
+    found = settled(tmp_path, {"debian_mirror": "https://mirror.example/debian"}).settings
+    assert found.debian_mirror == "https://mirror.example/debian"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "why", "meaning"),
     [
