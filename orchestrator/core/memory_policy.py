@@ -54,7 +54,8 @@ def choose_nodes(
         why = "the host has one memory node" if nodes else "the host's memory nodes are not known"
         return MemoryPolicy.LOCAL, nodes, why
     asked = MemoryPolicy(settings.memory_policy) if settings.memory_policy else None
-    nodes = _of_cpus(parse_cpus(settings.inference_cpus), nodes)
+    usable = parse_cpus(settings.inference_cpus) or frozenset(facts.limits.cpuset or ())
+    nodes = _of_cpus(usable, nodes)
     kept = _kept(standing, nodes, need)
     best = kept[0] if len(kept) == 1 else _best(nodes, facts, need)
     if asked is MemoryPolicy.LOCAL:
@@ -99,7 +100,7 @@ def _why_kept(standing: Standing, need: int) -> str:
 
 
 def _of_cpus(cpus: frozenset[int], nodes: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
-    """Where the operator chose the CPUs, the nodes that have them: weights are read from there."""
+    """Where not all CPUs may be used, the nodes that have those: weights are read from there."""
     return tuple(node for node in nodes if cpus & set(node.cpus or ())) or nodes
 
 

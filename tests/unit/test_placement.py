@@ -273,6 +273,14 @@ def test_the_core_that_is_left_is_for_what_is_there() -> None:
     assert "two left for the GPU's thread and the other services" in with_card
 
 
+@pytest.mark.parametrize("name", ["demo", "qwen3-30b-a3b-q4km"])
+def test_weights_go_to_the_node_of_the_cpus_that_this_machine_may_use(name: str) -> None:
+    facts = hosts.rtx4090_480gb_two_sockets()
+    limits = facts.limits.model_copy(update={"cpuset": tuple(range(32, 40))})
+    found = placed(a_profile(name), facts.model_copy(update={"limits": limits}))
+    assert (found.nodes, found.cpuset) == ((1,), "32-39")
+
+
 def test_weights_go_to_the_node_of_the_cpus_that_the_operator_chose() -> None:
     facts, demo = hosts.rtx4090_480gb_two_sockets(), a_profile("demo")
     second = placed(demo, facts, inference_cpus="32-63")
