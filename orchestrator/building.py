@@ -6,6 +6,7 @@ A machine without the card can build what is to run on one that has it. ARCHITEC
 86 or 90; llama.cpp's image is compiled for those that are named, and for the CPU where none is.
 """
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from orchestrator.adapters import profile_files
 from orchestrator.adapters.host import ca_bundle
 from orchestrator.adapters.images import DockerImages
 from orchestrator.adapters.lookout import EngineLookout
+from orchestrator.core.errors import BadConfiguration
 from orchestrator.core.gates import ImagePresent
 from orchestrator.core.plan import (
     AssembleRootfs,
@@ -35,7 +37,17 @@ from orchestrator.world import Images
 ROOT = Path(__file__).resolve().parent.parent
 
 
+ARCHITECTURE = re.compile(r"\d{2,3}[af]?")
+
+
 def build_images(root: Path, name: str, cards: str) -> None:
+    for card in cards.split():
+        if not ARCHITECTURE.fullmatch(card):
+            raise BadConfiguration(
+                "the image can't be compiled for these cards",
+                why=f"{card!r} is not written as compilers write it: 8.6 is 86",
+                next_step='make image-llamacpp-cuda CARDS="86 90"',
+            )
     _, settings, place = settings_without_profile(root, {})
     profile = profile_files.read_profile(place.configs, name)
     lookout = EngineLookout(settings.project)
