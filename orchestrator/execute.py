@@ -163,21 +163,22 @@ def _await_gate(
 ) -> Generator[Event, None, GateResult]:
     started = clock.now()
     last = GateResult(Verdict.WAIT, "never looked")
+    deadline = _Deadline(step.patience.within_s, clock.now)
     looks = Retrying(
         retry=retry_if_result(lambda result: result.verdict is Verdict.WAIT),
-        stop=_once_passed(started + step.patience.within_s, clock.now),
+        stop=deadline.has_passed,
         wait=wait_fixed(step.patience.every_s),
         sleep=clock.sleep,
     )
     try:
         for look in looks:
             seen = lookout.look(step.gate)
+            deadline.saw(seen)
             last = judge(step.gate, seen, first)
             look.retry_state.set_result(last)
             yield GateChecked(step.name, last, clock.now() - started, seen.progress)
     except RetryError:
-        reason = f"still not so after {step.patience.within_s:g} s: {last.reason}"
-        return GateResult(Verdict.SHUT, reason)
+        return GateResult(Verdict.SHUT, f"{deadline.words()}: {last.reason}")
     return last
 
 
@@ -189,9 +190,27 @@ def _explained(step: Step, result: GateResult, world: World) -> GateResult:
     return with_ailments(result, world.lookout.ailments(service))
 
 
-def _once_passed(deadline: float, now: Callable[[], float]) -> Callable[[RetryCallState], bool]:
-    # Tenacity's own stop_after_delay reads the process's clock, not ours.
-    return lambda _: now() >= deadline
+class _Deadline:
+    """Busy is not dead: an engine that has loaded more since the last look has all of its time anew."""
+
+    def __init__(self, within_s: float, now: Callable[[], float]) -> None:
+        self._within_s = within_s
+        self._now = now
+        self._ends = now() + within_s
+        self._loaded_bytes = 0
+
+    def saw(self, seen: Sighting) -> None:
+        if seen.engine is not None and seen.engine.loaded_bytes > self._loaded_bytes:
+            self._loaded_bytes = seen.engine.loaded_bytes
+            self._ends = self._now() + self._within_s
+
+    def has_passed(self, _: RetryCallState) -> bool:
+        # Tenacity's own stop_after_delay reads the process's clock, not ours.
+        return self._now() >= self._ends
+
+    def words(self) -> str:
+        still = "no further" if self._loaded_bytes else "still not so"
+        return f"{still} after {self._within_s:g} s"
 
 
 def _service(step: Step) -> str | None:

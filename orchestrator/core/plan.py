@@ -67,6 +67,8 @@ Action = AssembleRootfs | PullImage | BuildImage | RunJob | StartService | Remov
 class Patience:
     """Wait up to `within_s` for the gate, looking every `every_s`; try the whole step `tries` times.
 
+    An engine that says how much it has loaded is waited for as long as that grows within `within_s`.
+
     Before attempt n+1 the wait is `pause_s` doubled n-1 times.
     """
 

@@ -166,7 +166,11 @@ class Settings(BaseModel):
     first_token_timeout_s: int = Field(600, ge=1, description="patience with a first token")
     idle_timeout_s: int = Field(120, ge=1, description="patience between two tokens")
     total_timeout_s: int = Field(3600, ge=1, description="the longest that a reply may take")
-    load_timeout_s: int = Field(600, ge=1, description="patience with the engine's start")
+    load_timeout_s: int = Field(
+        600,
+        ge=1,
+        description="patience with the engine's start; with one that tells how far it is, while nothing moves",
+    )
     tries: int = Field(3, ge=1, le=10, description="attempts at a step before giving up")
 
     @model_validator(mode="after")

@@ -37,7 +37,7 @@ from orchestrator.core.events import (
     StepPassed,
     StepStarted,
 )
-from orchestrator.core.gates import Gate, Reply, Sighting
+from orchestrator.core.gates import EngineSays, Gate, Reply, Sighting
 from orchestrator.execute import execute
 from orchestrator.world import World
 from wire.order import Phase, Progress
@@ -156,6 +156,25 @@ def test_attempts_are_spaced_ever_wider() -> None:
     world = a_world(inference=[ABSENT, ABSENT, CRASHED])
     happenings(world, tries=4)
     assert world.clock.now() == 2 + 4 + 8
+
+
+def test_an_engine_that_loads_on_is_waited_for_longer_than_its_patience() -> None:
+    """404 GB from a disk of 100 MB/s take 67 minutes, and the patience is 60."""
+    loading = [
+        replace(STARTING, engine=EngineSays(status="loading", loaded_bytes=n, total_bytes=40))
+        for n in range(40)
+    ]
+    happened, error = happenings(a_world(inference=[ABSENT, ABSENT, *loading, HEALTHY]), tries=1)
+    assert error is None
+    assert StepPassed("inference", 1, "healthy") in happened
+
+
+def test_a_load_that_stands_still_ends_when_patience_does() -> None:
+    said = EngineSays(status="loading", loaded_bytes=7, total_bytes=40)
+    _, error = happenings(a_world(inference=[replace(STARTING, engine=said)]), tries=1)
+    assert isinstance(error, GateStayedShut)
+    assert error.why is not None
+    assert error.why.startswith("no further after 10 s: ")
 
 
 def test_a_gate_that_never_opens_ends_when_patience_does() -> None:
