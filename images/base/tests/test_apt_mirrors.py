@@ -11,35 +11,40 @@ import pytest
 
 SCRIPT = Path(__file__).parents[1] / "rootfs.sh"
 
+# Reserved names: no mirror is called so.
+ARCHIVE, SECURITY = "http://archive.example", "http://security.example"
+GRAFANA, MIRROR = "https://grafana.example", "https://mirror.example"
+UBUNTU = "http://archive.ubuntu.example"
+
 DEBIAN_12_INSTALLER = {
     "os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_CODENAME=bookworm\n',
-    "sources.list": """\
+    "sources.list": f"""\
 #deb cdrom:[Debian GNU/Linux 12.0.0 _Bookworm_ - Official amd64 NETINST]/ bookworm contrib main non-free-firmware
 
-deb http://archive.example/debian/ bookworm main non-free-firmware
-deb-src http://archive.example/debian/ bookworm main non-free-firmware
+deb {ARCHIVE}/debian/ bookworm main non-free-firmware
+deb-src {ARCHIVE}/debian/ bookworm main non-free-firmware
 
-deb http://security.example/debian-security bookworm-security main non-free-firmware
-deb-src http://security.example/debian-security bookworm-security main non-free-firmware
+deb {SECURITY}/debian-security bookworm-security main non-free-firmware
+deb-src {SECURITY}/debian-security bookworm-security main non-free-firmware
 
 # bookworm-updates, to get updates before a point release is made
-deb http://archive.example/debian/ bookworm-updates main non-free-firmware
+deb {ARCHIVE}/debian/ bookworm-updates main non-free-firmware
 """,
 }
 
 DEBIAN_12_CONTAINER = {
     "os-release": "ID=debian\n",
-    "sources.list.d/debian.sources": """\
+    "sources.list.d/debian.sources": f"""\
 Types: deb
 # a comment
-URIs: http://archive.example/debian
+URIs: {ARCHIVE}/debian
 Suites: bookworm bookworm-updates
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 Types: deb
 # a comment
-URIs: http://archive.example/debian-security
+URIs: {ARCHIVE}/debian-security
 Suites: bookworm-security
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
@@ -72,28 +77,28 @@ Signed-By: /usr/share/keyrings/debian-archive-keyring.pgp
 # A campus mirror, over https, beside repositories that also say "bookworm" and "stable".
 DEBIAN_12_MIRRORED = {
     "os-release": 'ID="debian"\n',
-    "sources.list": """\
+    "sources.list": f"""\
 deb [arch=amd64 signed-by=/etc/apt/keyrings/docker.asc] https://mirror.example/docker-ce/linux/debian bookworm stable
 deb [signed-by=/usr/share/keyrings/tailscale-archive-keyring.gpg] https://pkgs.example/stable/debian bookworm main
-deb https://grafana.example stable main
+deb {GRAFANA} stable main
 deb [ arch=amd64  signed-by=/usr/share/keyrings/debian-archive-keyring.gpg ] https://mirror.example/debian/ bookworm main contrib
-deb https://mirror.example/debian/ bookworm-updates main contrib # every day
-deb https://mirror.example/debian-security bookworm-security main contrib
+deb {MIRROR}/debian/ bookworm-updates main contrib # every day
+deb {MIRROR}/debian-security bookworm-security main contrib
 """,
     "sources.list.d/nvidia.list": "deb [signed-by=/usr/share/keyrings/nvidia.gpg] https://nvidia.example/deb/$(ARCH) /\n",
 }
 
 UBUNTU_22_04 = {
     "os-release": "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=jammy\n",
-    "sources.list": "deb http://archive.ubuntu.example/ubuntu/ jammy main restricted\n"
+    "sources.list": f"deb {UBUNTU}/ubuntu/ jammy main restricted\n"
     "deb http://security.ubuntu.example/ubuntu/ jammy-security main restricted\n",
 }
 
 UBUNTU_24_04 = {
     "os-release": "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n",
-    "sources.list.d/ubuntu.sources": """\
+    "sources.list.d/ubuntu.sources": f"""\
 Types: deb
-URIs: http://archive.ubuntu.example/ubuntu/
+URIs: {UBUNTU}/ubuntu/
 Suites: noble noble-updates noble-backports
 Components: main restricted universe multiverse
 Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg
@@ -177,13 +182,12 @@ def test_a_corporate_mirror_with_any_path_is_taken_when_its_suite_is_a_debian_re
     [
         pytest.param(
             "sources.list.d/old.sources",
-            "Enabled: no\nTypes: deb\nURIs: http://off.example/debian\n"
-            "Suites: bookworm\nComponents: main\n",
+            f"Enabled: no\nTypes: deb\nURIs: {MIRROR}/debian\nSuites: bookworm\nComponents: main\n",
             id="switched off",
         ),
         pytest.param(
             "sources.list.d/grafana.list",
-            "deb https://grafana.example stable main\n",
+            f"deb {GRAFANA} stable main\n",
             id="'stable' of somebody else",
         ),
         pytest.param("sources.list", "deb file:/srv/debian bookworm main\n", id="a folder"),

@@ -206,24 +206,24 @@ def test_an_engine_that_does_not_start_ends_it_with_its_own_exit_code(
     assert words in said
 
 
-def test_an_engine_that_ends_later_ends_it_too(container: Container) -> None:
-    container.behaviour = "breaks"
+@pytest.mark.parametrize(
+    ("behaviour", "code", "words"),
+    [
+        ("breaks", 9, "ended by itself with exit code 9"),
+        # At once, by us: what it has in its memory is not to be trusted.
+        ("spoils", 1, "error: the engine's logits are no numbers"),
+    ],
+)
+def test_an_engine_that_fails_later_ends_it_too(
+    container: Container, behaviour: str, code: int, words: str
+) -> None:
+    container.behaviour = behaviour
     process = container.start()
     eventually(lambda: container.health()[0] == 200)
     assert container.chat("a long prompt") == 503
-    _, words = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 9
-    assert "ended by itself with exit code 9" in words
-
-
-def test_an_engine_that_answers_no_numbers_is_ended_at_once(container: Container) -> None:
-    container.behaviour = "spoils"
-    process = container.start()
-    eventually(lambda: container.health()[0] == 200)
-    assert container.chat("a long prompt") == 503
-    _, words = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    assert "error: the engine's logits are no numbers" in words
+    _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == code
+    assert words in said
 
 
 def test_a_model_outlives_nobody(container: Container) -> None:

@@ -2,6 +2,8 @@
 
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -10,7 +12,7 @@ from kt_legacy_engine.generating import Ask, Event, Finish, Finished, Piece, Sta
 from kt_legacy_engine.model import EngineGone
 from kt_legacy_engine.sampling import Sampling
 from kt_legacy_engine.warming import WarmUpFailed, warm_up
-from reciting import CHAT, COMPLETIONS, Bytes, Engine, Reciter, eventually, serving
+from reciting import CHAT, COMPLETIONS, Answer, Bytes, Engine, Reciter, eventually, serving
 
 
 def a_busy(engine: Engine, model: Reciter, **body: object) -> socket.socket:
@@ -19,6 +21,28 @@ def a_busy(engine: Engine, model: Reciter, **body: object) -> socket.socket:
     client = engine.leaving_client(**body)  # type: ignore[arg-type]
     model.calls.get(timeout=20)
     return client
+
+
+@contextmanager
+def one_that_waits(engine: Engine, model: Reciter) -> Iterator[list[Answer]]:
+    """A client behind a cancelled request, whose step ends with the block; then, its answer."""
+    with a_busy(engine, model):
+        pass
+    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
+    other = engine.desk._running
+    assert other is not None
+    answers: list[Answer] = []
+    asking = threading.Thread(target=lambda: answers.append(engine.chat("Then")))
+    asking.start()
+    # Whoever waits is in its list.
+    eventually(lambda: len(other.ended._waiters) == 1)
+    yield answers
+    model.permit(1)
+    asking.join(20)
+
+
+def refusals(answers: list[Answer]) -> list[tuple[int, str]]:
+    return [(answer.status, answer.json()["error"]["code"]) for answer in answers]
 
 
 def test_a_second_request_is_refused_and_told_when_to_come_back(
@@ -100,15 +124,9 @@ def test_a_client_that_leaves_while_its_prompt_is_read_stops_it_within_a_chunk(
 def test_the_next_request_waits_for_one_that_is_being_cancelled(
     engine: Engine, model: Reciter
 ) -> None:
-    with a_busy(engine, model):
-        pass
-    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
-    found = []
-    asking = threading.Thread(target=lambda: found.append(engine.chat("Then")))
-    asking.start()
-    model.permit(100)
-    asking.join(20)
-    assert found[0].json()["choices"][0]["message"]["content"] == "Paris."
+    with one_that_waits(engine, model) as answers:
+        model.permit(100)
+    assert answers[0].json()["choices"][0]["message"]["content"] == "Paris."
 
 
 @pytest.mark.parametrize("rid", ["mine", "cmpl-mine", "chatcmpl-mine"])
@@ -184,21 +202,9 @@ def test_a_client_that_left_before_its_turn_leaves_the_cache_as_it_is() -> None:
 def test_who_waits_for_a_cancelled_one_hears_that_the_engine_is_stopped(
     engine: Engine, model: Reciter
 ) -> None:
-    with a_busy(engine, model):
-        pass
-    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
-    other = engine.desk._running
-    assert other is not None
-    found = []
-    asking = threading.Thread(target=lambda: found.append(engine.chat("Then")))
-    asking.start()
-    eventually(lambda: len(other.ended._waiters) == 1)
-    engine.desk._loop.call_soon_threadsafe(engine.desk.stop)
-    model.permit(1)
-    asking.join(20)
-    assert [(answer.status, answer.json()["error"]["code"]) for answer in found] == [
-        (503, "engine_stopping")
-    ]
+    with one_that_waits(engine, model) as answers:
+        engine.desk._loop.call_soon_threadsafe(engine.desk.stop)
+    assert refusals(answers) == [(503, "engine_stopping")]
     # Nor is what comes later kept waiting.
     assert engine.chat().json()["error"]["code"] == "engine_stopping"
 
@@ -210,22 +216,9 @@ def test_who_waits_for_a_cancelled_one_hears_that_the_engine_is_stopped(
 def test_who_waits_for_a_cancelled_one_hears_that_the_engine_ended(
     engine: Engine, model: Reciter
 ) -> None:
-    with a_busy(engine, model):
-        pass
-    eventually(lambda: engine.desk._running is None or engine.desk._running.cancelled)
-    other = engine.desk._running
-    assert other is not None
-    found = []
-    asking = threading.Thread(target=lambda: found.append(engine.chat("Then")))
-    asking.start()
-    # Whoever waits is in its list.
-    eventually(lambda: len(other.ended._waiters) == 1)
-    model.fails = EngineGone("it ended")
-    model.permit(1)
-    asking.join(20)
-    assert [(answer.status, answer.json()["error"]["code"]) for answer in found] == [
-        (503, "engine_gone")
-    ]
+    with one_that_waits(engine, model) as answers:
+        model.fails = EngineGone("it ended")
+    assert refusals(answers) == [(503, "engine_gone")]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

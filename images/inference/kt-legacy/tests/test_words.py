@@ -43,10 +43,8 @@ def test_all_pieces_together_are_the_text(text: str) -> None:
     assert "".join([*(words.push(byte) for byte in text.encode()), words.end()]) == text
 
 
-class Cut:
+class Cut(Bytes):
     """Its tokens are the bytes of `text`, cut anywhere: so are those of scripts that are rare."""
-
-    end_tokens: frozenset[int] = frozenset()
 
     def __init__(self, text: str, first: int, size: int) -> None:
         data = text.encode()
@@ -56,12 +54,6 @@ class Cut:
     @property
     def tokens(self) -> range:
         return range(len(self._tokens))
-
-    def encode(self, text: str) -> list[int]:
-        raise NotImplementedError
-
-    def encode_chat(self, messages: object) -> list[int]:
-        raise NotImplementedError
 
     def decode(self, tokens: Sequence[int]) -> str:
         return b"".join(map(self.raw, tokens)).decode(errors="replace")
